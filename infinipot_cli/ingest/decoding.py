@@ -1,0 +1,146 @@
+"""From bytes to text, piece by piece: byte order marks, UTF-8, and a guess where that fails."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import unicodedata
+from itertools import islice
+
+_BOMS = ((codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"), (codecs.BOM_UTF8, "utf-8"),
+         (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_SAMPLE = 1 << 16
+_SAMPLE_NON_ASCII = 500
+"""Non-ASCII bytes that are enough to guess by: a slow stream need not wait for the whole sample."""
+_CONTEXT = 256
+_PROOF_SEQUENCES = 4
+_PROOF_BYTES = 512
+_MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+_NOT_ASCII = re.compile(rb"[\x80-\xff]")
+_ASCII_BYTES = bytes(range(128))
+
+
+def bom_of(head: bytes) -> str | None:
+    """The encoding that a byte order mark names."""
+    return next((encoding for mark, encoding in _BOMS if head.startswith(mark)), None)
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """The UTF-16 or UTF-32 that bytes with NULs and without a mark are written in; None if they are not."""
+    for encoding in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
+        try:
+            # Not final: the head can end inside a character.
+            text = codecs.getincrementaldecoder(encoding)().decode(head)
+        except UnicodeDecodeError:
+            continue
+        if text and _reads_as_text(text):
+            return encoding
+    return None
+
+
+def _reads_as_text(text: str) -> bool:
+    """Whether decoded text is plausible: no NUL, no unassigned characters, and some spaces or ASCII letters."""
+    odd = sum(unicodedata.category(char) in ("Cc", "Cn", "Co", "Cs") and char not in "\t\n\r\f" for char in text)
+    plain = sum(char in " \n\r\t" or (char.isascii() and char.isalnum()) for char in text)
+    return "\x00" not in text and odd <= len(text) * 0.01 and plain >= len(text) * 0.01
+
+
+def guess_encoding(sample: bytes) -> str:
+    """The likeliest encoding of bytes that are not valid UTF-8; "utf-8" when they are so but for some damage."""
+    valid = _MULTIBYTE.findall(sample)
+    stray = len(sample.translate(None, _ASCII_BYTES)) - sum(map(len, valid))
+    if len(valid) > stray:
+        return "utf-8"
+    import chardet
+
+    newline = sample.rfind(b"\n", len(sample) // 2)
+    # A superset (cp1252 for latin-1) can also decode what lies beyond the sample.
+    guess = chardet.detect(sample[: newline + 1] or sample, should_rename_legacy=True)["encoding"] or "cp1252"
+    try:
+        name = codecs.lookup(guess).name
+    except LookupError:
+        return "cp1252"
+    return "cp1252" if name in ("ascii", "utf-8") or name.startswith(("utf-16", "utf-32")) else name
+
+
+class TextDecoder:
+    """Decodes a stream of bytes; what it gives does not depend on how the bytes are cut.
+
+    Without a given ``encoding`` or a byte order mark in ``head`` it is UTF-8. The first bad byte, if nothing
+    beyond ASCII was handed on before, makes it guess from the bytes around; later bad bytes become U+FFFD and
+    are counted in ``replaced``. Text is held back only from the first non-ASCII byte until a few valid
+    sequences, or 512 bytes, have shown that it is UTF-8.
+    """
+
+    def __init__(self, encoding: str | None, head: bytes) -> None:
+        self.encoding: str | None = None
+        self.replaced = 0
+        self._held = b""
+        self._context = b""
+        self._guessing = False
+        self._at_start = True
+        self._decoder: codecs.IncrementalDecoder | None = None
+        known = encoding or bom_of(head) or (wide_encoding(head) if b"\x00" in head else None)
+        if known is not None:
+            self._settle(known)
+
+    def feed(self, data: bytes) -> str:
+        """Decode the next bytes, of any number."""
+        return self._decoded(data) if self._decoder else self._undecided(data, False)
+
+    def finish(self) -> str:
+        """Decode what is left at the end of the stream."""
+        text = "" if self._decoder else self._undecided(b"", True)
+        if self._decoder is None:
+            self.encoding = "utf-8"
+            return text
+        return text + self._decoded(b"", True)
+
+    def _settle(self, encoding: str) -> None:
+        self.encoding = codecs.lookup(encoding).name
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+    def _decoded(self, data: bytes, final: bool = False) -> str:
+        assert self._decoder is not None
+        text = self._decoder.decode(data, final)
+        if self._at_start and text:
+            self._at_start = False
+            text = text.removeprefix("\ufeff")
+        self.replaced += text.count("\ufffd")
+        return text
+
+    def _undecided(self, data: bytes, final: bool) -> str:
+        """ASCII passes; what follows the first other byte is held until it is clear what it is."""
+        passed = b""
+        if not self._held:
+            found = _NOT_ASCII.search(data)
+            passed, data = (data[: found.start()], data[found.start():]) if found else (data, b"")
+            self._context = (self._context + passed)[-_CONTEXT:]
+        self._held += data
+        encoding = self._verdict(final) if self._held else None
+        if encoding is None:
+            return passed.decode("ascii")
+        self._settle(encoding)
+        held, self._held = self._held, b""
+        return passed.decode("ascii") + self._decoded(held)
+
+    def _verdict(self, final: bool) -> str | None:
+        """The encoding of the held bytes, None while more are needed. Sees only a prefix of fixed length."""
+        if not self._guessing:
+            probe = self._held[:_PROOF_BYTES]
+            try:
+                codecs.getincrementaldecoder("utf-8")().decode(probe, final and len(probe) == len(self._held))
+            except UnicodeDecodeError as error:
+                if len(_MULTIBYTE.findall(probe[: error.start])) >= _PROOF_SEQUENCES:
+                    return "utf-8"
+                self._guessing = True
+            else:
+                proven = len(_MULTIBYTE.findall(probe)) >= _PROOF_SEQUENCES
+                return "utf-8" if final or proven or len(probe) == _PROOF_BYTES else None
+        sample = self._held[:_SAMPLE]
+        if len(sample.translate(None, _ASCII_BYTES)) >= _SAMPLE_NON_ASCII:
+            ends = (match.end() for match in _NOT_ASCII.finditer(sample))
+            sample = sample[: next(islice(ends, _SAMPLE_NON_ASCII - 1, None))]
+        elif len(sample) < _SAMPLE and not final:
+            return None
+        return guess_encoding(self._context + sample)
