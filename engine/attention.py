@@ -1,0 +1,178 @@
+"""Attention over the pot: raw queries and keys come in, are rotated by slot, and meet the fastest kernel there is.
+
+Registered with transformers under the name ``infinipot``. One forward over the pot is described by a ``Pass``,
+which also collects what the catalyst attends to (equation 2).
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+
+from engine.rope import RotaryKey, Rotation, Tables
+
+NAME = "infinipot"
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """What a probe of the model found out about one attention layer."""
+
+    index: int
+    query_heads: int
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    window: int | None
+    rotary: RotaryKey | None
+    rotate: Rotation | None
+
+
+@dataclass
+class Pass:
+    """One forward: ``catalyst`` is how many of its last tokens are the catalyst, ``reduce`` how its scores combine."""
+
+    layers: dict[int, LayerSpec]
+    tables: Tables
+    catalyst: int = 0
+    reduce: str = "max"
+    scores: dict[int, Tensor] = field(default_factory=dict)
+    masks: dict[tuple[int, int, int | None], Tensor] = field(default_factory=dict)
+
+    def mask(self, queries: int, keys: int, window: int | None, like: Tensor) -> Tensor:
+        """Additive causal mask [queries, keys] aligned bottom-right; made once per pass and shape."""
+        key = (queries, keys, window)
+        if key not in self.masks:
+            self.masks[key] = causal_mask(queries, keys, window, like)
+        return self.masks[key]
+
+
+current: ContextVar[Pass] = ContextVar("infinipot_pass")
+
+
+def causal_mask(queries: int, keys: int, window: int | None, like: Tensor) -> Tensor:
+    """0 where query i may see key j, -inf elsewhere: j <= i + keys - queries, and within ``window`` of it."""
+    row = torch.arange(keys - queries, keys, device=like.device)[:, None]
+    column = torch.arange(keys, device=like.device)[None]
+    hidden = column > row
+    if window is not None:
+        hidden |= column <= row - window
+    return like.new_zeros(queries, keys).masked_fill_(hidden, float("-inf"))
+
+
+def attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention interface: query [1, Hq, T, D], key and value [1, Hkv, n, D] -> [1, T, Hq, Dv].
+
+    Keys are raw; slot i of the layer has position i, and the T queries are the last T slots.
+    """
+    run = current.get()
+    spec = run.layers[int(module.layer_idx)]
+    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
+    queries, keys = query.shape[2], key.shape[2]
+    if spec.rotary is not None and spec.rotate is not None:
+        cos, sin = run.tables[spec.rotary]
+        query = spec.rotate(query, cos[:, keys - queries : keys], sin[:, keys - queries : keys])
+        key = spec.rotate(key, cos[:, :keys], sin[:, :keys])
+    if run.catalyst and spec.window is None:
+        run.scores[spec.index] = catalyst_scores(query, key, run.catalyst, run.reduce, scale, softcap, s_aux)
+    window = spec.window if spec.window is not None and spec.window < keys else None
+    if softcap is not None or s_aux is not None:
+        output = _plain(query, key, value, run.mask(queries, keys, window, query), scale, softcap, s_aux)
+    else:
+        output = _fused(run, query, key, value, scale, window)
+    return output.transpose(1, 2).contiguous(), None
+
+
+def catalyst_scores(
+    query: Tensor,
+    key: Tensor,
+    catalyst: int,
+    reduce: str,
+    scale: float,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Equation 2: attention of the last ``catalyst`` queries to the entries before them -> [Hkv, entries], float32.
+
+    query [1, Hq, T, D] and key [1, Hkv, n, D] are rotated. The softmax runs over all that a catalyst token sees,
+    other catalyst tokens included (Code 1, line 4); their columns are dropped afterwards. Reduced over
+    catalyst tokens and over the queries that share a KV head.
+    """
+    keys, kv_heads = key.shape[2], key.shape[1]
+    weights = _weights(query[:, :, -catalyst:], key, causal_mask(catalyst, keys, None, query), scale, softcap, sinks)
+    weights = weights[0, :, :, : keys - catalyst].reshape(kv_heads, -1, keys - catalyst)
+    if reduce == "max":
+        return weights.amax(1)
+    return weights.sum(1) if reduce == "sum" else weights.mean(1)
+
+
+def _weights(
+    query: Tensor, key: Tensor, mask: Tensor, scale: float, softcap: float | None, sinks: Tensor | None
+) -> Tensor:
+    """Attention probabilities [1, Hq, T, n] in float32."""
+    groups = query.shape[1] // key.shape[1]
+    logits = query @ key.repeat_interleave(groups, dim=1).transpose(2, 3) * scale
+    if softcap is not None:
+        logits = torch.tanh(logits / softcap) * softcap
+    logits = logits.float() + mask.float()
+    if sinks is not None:
+        sink = sinks.float().reshape(1, -1, 1, 1).expand(1, -1, logits.shape[2], 1)
+        return torch.cat([logits, sink], dim=-1).softmax(-1)[..., :-1]
+    return logits.softmax(-1)
+
+
+def _plain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    scale: float,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """The textbook form, for models whose attention no fused kernel of torch computes (softcap, sinks)."""
+    weights = _weights(query, key, mask, scale, softcap, sinks).to(query.dtype)
+    return weights @ value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+
+
+def _fused(run: Pass, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
+    """SDPA without a mask tensor where the kernel allows it: one query, an empty past, or CUDA's lower-right causal."""
+    queries, keys = query.shape[2], key.shape[2]
+    grouped = query.shape[1] != key.shape[1]
+    mask, causal = None, False
+    if window is not None:
+        mask = run.mask(queries, keys, window, query)
+    elif queries == keys:
+        causal = queries > 1
+    elif queries > 1:
+        mask = causal_lower_right(queries, keys) if query.is_cuda else run.mask(queries, keys, None, query)
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
+    )
+
+
+def kernel_name(device: torch.device, plain: bool) -> str:
+    """Which kernel reads, and why, for ``doctor`` and the receipt."""
+    if plain:
+        return "plain torch (the model caps its attention logits or uses sinks)"
+    if device.type == "cuda":
+        return "SDPA, fused lower-right causal"
+    return "SDPA on the CPU"

@@ -1,0 +1,84 @@
+"""How a document and a question become one conversation: template prefix | document | question and answer header."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import ModelError
+from engine.text import Encoder
+
+if TYPE_CHECKING:
+    from engine.models import Model
+
+# Letters only, so that no template escapes, strips or splits them.
+_DOCUMENT = "DOCUMENTsentinelDOCUMENT"
+_ANSWER = "ANSWERsentinelANSWER"
+
+
+class Framing:
+    """One user turn that holds the document; ``before`` is the task's text ahead of it.
+
+    Models without a chat template get plain text with an "Answer:" at the end.
+    """
+
+    def __init__(self, model: Model, before: str = "", system: str | None = None) -> None:
+        self._tokenizer = model.tokenizer
+        self._encoder = Encoder(model.tokenizer)
+        self._system = system
+        self._before = before
+        self.prefix_ids: list[int] = self._prefix()
+
+    @property
+    def chat(self) -> bool:
+        """Whether the model has a chat template."""
+        return bool(self._tokenizer.chat_template)
+
+    def suffix_ids(self, after: str) -> list[int]:
+        """What follows the document: the task's text, the end of the user's turn and the head of the answer."""
+        if not self.chat:
+            return self._encode(f"{after}\nAnswer:")
+        return self._encode(self._split(self._render([self._user(after)]), _DOCUMENT)[1])
+
+    def next_turn_ids(self, question: str) -> list[int]:
+        """What follows an answer when another question is asked in the same conversation."""
+        if not self.chat:
+            return self._encode(f"\n\n{question}\nAnswer:")
+        turns = [self._user(""), {"role": "assistant", "content": _ANSWER}, {"role": "user", "content": question}]
+        return self._encode(self._split(self._render(turns), _ANSWER)[1])
+
+    def _prefix(self) -> list[int]:
+        if not self.chat:
+            start = self._tokenizer.bos_token_id
+            return ([] if start is None else [start]) + self._encode(self._before, anchor="")
+        return self._encode(self._split(self._render([self._user("")]), _DOCUMENT)[0], anchor="")
+
+    def _user(self, after: str) -> dict[str, str]:
+        return {"role": "user", "content": f"{self._before}{_DOCUMENT}{after}"}
+
+    def _render(self, turns: list[dict[str, str]]) -> str:
+        """The conversation as text, up to the head of the answer; a system text goes where the template takes one."""
+        system = [{"role": "system", "content": self._system}] if self._system else []
+        try:
+            return self._apply(system + turns)
+        except Exception as error:
+            # Templates are programs: some refuse a system turn, in words of their own choosing.
+            if not system:
+                raise ModelError(f"the model's chat template cannot be rendered: {error}") from error
+        first = {"role": "user", "content": f"{self._system}\n\n{turns[0]['content']}"}
+        return self._apply([first, *turns[1:]])
+
+    def _apply(self, turns: list[dict[str, Any]]) -> str:
+        return self._tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
+
+    def _split(self, text: str, sentinel: str) -> tuple[str, str]:
+        if text.count(sentinel) != 1:
+            raise ModelError(
+                "the model's chat template drops or repeats the user's text, so a document cannot be placed in it"
+            )
+        before, _, after = text.partition(sentinel)
+        return before, after
+
+    def _encode(self, text: str, anchor: str = "a") -> list[int]:
+        return self._encoder.encode(text, anchor, markup=True)[0]

@@ -1,0 +1,237 @@
+"""Models: any causal RoPE model of transformers, from a folder, a GGUF file or the hub, admitted by proof."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from engine.admission import probe_layers, prove
+from engine.attention import LayerSpec, kernel_name
+from engine.errors import ModelError
+from engine.identity import Identity, identify
+from engine.rope import RotaryCall, RotaryKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass
+class Model:
+    """A loaded model with what the engine knows of it.
+
+    ``base`` is the transformer without its output layer; ``layers`` are its attention layers in order;
+    ``rotary`` are the ways in which it asks for cos and sin.
+    """
+
+    name: str
+    revision: str | None
+    module: Any
+    tokenizer: Any
+    layers: list[LayerSpec]
+    rotary: dict[RotaryKey, RotaryCall]
+
+    @property
+    def base(self) -> nn.Module:
+        return self.module.get_decoder() if hasattr(self.module, "get_decoder") else self.module.base_model
+
+    @property
+    def config(self) -> Any:
+        return self.module.config.get_text_config()
+
+    @property
+    def device(self) -> torch.device:
+        return self.module.get_input_embeddings().weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype in which keys and values are computed."""
+        return self.module.dtype
+
+    @property
+    def architecture(self) -> str:
+        return type(self.module).__name__
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.config.vocab_size)
+
+    @property
+    def context_length(self) -> int | None:
+        """Positions the model was trained on, None if its config does not say."""
+        return getattr(self.config, "max_position_embeddings", None)
+
+    @property
+    def parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of one entry over all layers and KV heads, key and value."""
+        size = self.dtype.itemsize
+        return sum(spec.kv_heads * (spec.key_dim + spec.value_dim) * size for spec in self.layers)
+
+    @cached_property
+    def identity(self) -> Identity:
+        return identify(self.name, self.revision, self.module, self.tokenizer)
+
+    @property
+    def kernel(self) -> str:
+        """Which attention kernel reads, and why."""
+        capped = getattr(self.config, "attn_logit_softcapping", None) is not None
+        return kernel_name(self.device, plain=capped)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The output layer on hidden states [t, hidden], with the model's own scale and cap: [t, vocabulary]."""
+        logits = self.module.get_output_embeddings()(hidden)
+        scale = getattr(self.config, "logit_scale", None)
+        divisor = getattr(self.config, "logits_scaling", None)
+        cap = getattr(self.config, "final_logit_softcapping", None)
+        if scale is not None:
+            logits = logits * scale
+        if divisor is not None:
+            logits = logits / divisor
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def load_model(
+    spec: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    quantize: Literal["8bit", "4bit"] | None = None,
+    offline: bool = False,
+    revision: str | None = None,
+    name: str | None = None,
+    admitted: MutableSet[str] | None = None,
+) -> Model:
+    """Load a model from a folder, a ``.gguf`` file or a hub id, and admit it.
+
+    device "auto" is CUDA where there is one; dtype "auto" is bfloat16 there and float32 on a CPU. ``admitted`` is a
+    set of config fingerprints proven before: those skip the proof, and a new proof is added. Raises ModelError.
+    """
+    where = _device(device)
+    kind = _dtype(dtype, where)
+    with _explained(spec, where):
+        module, tokenizer = _from_pretrained(spec, where, kind, quantize, offline, revision)
+        model = wrap(module, tokenizer, name or spec, revision=_revision(module, revision))
+        if admitted is None or _proof_key(model) not in admitted:
+            prove(model)
+            if admitted is not None:
+                admitted.add(_proof_key(model))
+    return model
+
+
+def wrap(module: Any, tokenizer: Any, name: str, revision: str | None = None) -> Model:
+    """A Model around a loaded transformers model; finds out how its layers attend, proves nothing."""
+    module.eval().requires_grad_(False)
+    base = module.get_decoder() if hasattr(module, "get_decoder") else module.base_model
+    layers, rotary = probe_layers(base)
+    return Model(name, revision, module, tokenizer, layers, rotary)
+
+
+def _from_pretrained(
+    spec: str, device: torch.device, dtype: torch.dtype, quantize: str | None, offline: bool, revision: str | None
+) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    path = Path(spec).expanduser()
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": offline, "revision": revision}
+    source = spec
+    if path.exists():
+        source = str(path)
+        if path.is_file():
+            if path.suffix.lower() != ".gguf":
+                raise ModelError(f"{spec} is a file, but not a GGUF one", hint="give a model folder or a .gguf file")
+            source, options["gguf_file"] = str(path.parent), path.name
+    elif spec.startswith((".", "/", "~")) or spec.endswith(".gguf") or spec.count("/") > 1:
+        raise ModelError(f"there is no model at {spec}")
+    tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    if quantize is not None:
+        options["quantization_config"] = _quantization(quantize, dtype)
+    module = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+    if not getattr(module, "is_quantized", False) or device.type == "cpu":
+        module = module.to(device)
+    return module, tokenizer
+
+
+def _quantization(quantize: str, dtype: torch.dtype) -> Any:
+    from transformers import BitsAndBytesConfig
+
+    if quantize == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    if quantize == "4bit":
+        return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    raise ModelError(f"quantize must be 8bit or 4bit, not {quantize}")
+
+
+def _device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"unknown device {device!r}", hint="auto, cpu, cuda or cuda:N") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError("there is no CUDA device here", hint="use --device cpu, or leave --device out")
+    return chosen
+
+
+def _dtype(dtype: str, device: torch.device) -> torch.dtype:
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if dtype not in DTYPES:
+        raise ModelError(f"unknown dtype {dtype!r}", hint=f"auto, {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def _revision(module: Any, asked: str | None) -> str | None:
+    return getattr(module.config, "_commit_hash", None) or asked
+
+
+def _proof_key(model: Model) -> str:
+    """A proof holds for one config, dtype and device kind, under one release of transformers and torch."""
+    import hashlib
+
+    import transformers
+
+    parts = (model.identity.config, str(model.dtype), model.device.type, transformers.__version__, torch.__version__)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@contextmanager
+def _explained(spec: str, device: torch.device) -> Iterator[None]:
+    """Turn what loading can raise into one ModelError with a hint."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except (torch.cuda.OutOfMemoryError, MemoryError) as error:
+        raise ModelError(
+            f"{spec} does not fit into the memory of {device}",
+            hint="choose a smaller model (see `infinipot models`), --dtype bfloat16, or --quantize 4bit on CUDA",
+        ) from error
+    except ImportError as error:
+        raise ModelError(f"{spec} needs a package that is not here: {_first_line(error)}") from error
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        offline = os.environ.get("HF_HUB_OFFLINE") == "1"
+        raise ModelError(
+            f"cannot load {spec}: {_first_line(error)}",
+            hint="the hub is switched off (HF_HUB_OFFLINE=1)" if offline else "see `infinipot models` for names",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,98 @@
+"""Rotary positions by slot: the model hands over raw keys, and rotation happens when attention is computed.
+
+Every ``*rotary_emb`` module is made to return cos = 1 and sin = 0 for the duration of a forward, so the model's
+own rotation is the identity and the cache receives keys before RoPE. The real cos and sin, for slots 0..n-1,
+are kept aside as tables; the model's own ``apply_rotary_pos_emb`` applies them later. This is CR-RoPE
+(section 3.5) at no cost, and rounding never accumulates over cycles: a kept key is rotated once, from raw.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# One entry per way in which the model calls its rotary module: (module name, extra argument such as layer type).
+RotaryKey = tuple[str, str]
+RotaryCall = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Tables = dict[RotaryKey, tuple[Tensor, Tensor]]
+Rotation = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def rotary_modules(module: nn.Module) -> dict[str, nn.Module]:
+    """The modules that make cos and sin, by name."""
+    return {name: child for name, child in module.named_modules() if name.rpartition(".")[2].endswith("rotary_emb")}
+
+
+@contextmanager
+def replaced_rotary(
+    module: nn.Module, answer: Callable[[RotaryKey, RotaryCall, Tensor, Tensor], tuple[Tensor, Tensor]]
+) -> Iterator[None]:
+    """Let ``answer(key, original, x, position_ids)`` speak for every rotary module; always restores."""
+    modules = rotary_modules(module)
+
+    def wrapped(name: str, original: Callable[..., Any]) -> Callable[..., tuple[Tensor, Tensor]]:
+        def forward(x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+            key = (name, repr((args, sorted(kwargs.items()))) if args or kwargs else "")
+            return answer(key, lambda x, positions: original(x, positions, *args, **kwargs), x, position_ids)
+
+        return forward
+
+    try:
+        for name, child in modules.items():
+            child.forward = wrapped(name, child.forward)
+        yield
+    finally:
+        for child in modules.values():
+            child.__dict__.pop("forward", None)
+
+
+@contextmanager
+def raw_keys(module: nn.Module, tables: Tables) -> Iterator[None]:
+    """Within it the model does not rotate: its rotary modules answer cos = 1, sin = 0 in the tables' dims and dtype."""
+
+    def answer(key: RotaryKey, _: RotaryCall, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        cos, sin = tables[key]
+        shape = (1, position_ids.shape[-1], cos.shape[-1])
+        return cos.new_ones(shape), sin.new_zeros(shape)
+
+    with replaced_rotary(module, answer):
+        yield
+
+
+def slot_tables(calls: Mapping[RotaryKey, RotaryCall], slots: int, device: torch.device, dtype: torch.dtype) -> Tables:
+    """The real cos and sin of slots 0..slots-1 for every rotary call, each [1, slots, rotary dims]."""
+    x = torch.empty(0, device=device, dtype=dtype)
+    positions = torch.arange(slots, device=device)[None]
+    return {key: call(x, positions) for key, call in calls.items()}
+
+
+def rotation_of(attention: nn.Module) -> Rotation | None:
+    """How this attention layer rotates: a function (x [1, H, n, D], cos [1, n, R], sin) -> rotated x, or None.
+
+    It is the ``apply_rotary_pos_emb`` beside the layer's own class, so half, interleaved and partial
+    rotations are whatever the model says they are.
+    """
+    apply = getattr(sys.modules[type(attention).__module__], "apply_rotary_pos_emb", None)
+    if apply is None:
+        return None
+
+    def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        # No heads in the second argument: the function rotates two tensors, and only one is wanted.
+        return apply(x, x[:, :0], cos, sin)[0]
+
+    return rotate
+
+
+def partial(rotate: Rotation) -> Rotation:
+    """The same rotation for layers that slice off the rotary dims before they call it."""
+
+    def rotate_part(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        size = cos.shape[-1]
+        return torch.cat([rotate(x[..., :size], cos, sin), x[..., size:]], dim=-1)
+
+    return rotate_part

@@ -1,0 +1,118 @@
+"""Every option of the method and of generation, in one place, checked when made. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from engine.errors import SettingsError
+
+METHODS = ("infinipot", "cap", "nuc", "recent")
+REDUCTIONS = ("sum", "mean", "max")
+POOLINGS = (1, 3, 5, 7)
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise SettingsError(message)
+
+
+def _require_whole(name: str, value: Any) -> None:
+    _require(isinstance(value, int) and not isinstance(value, bool), f"{name} must be a whole number, not {value!r}")
+
+
+def _require_number(name: str, value: Any) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    _require(number, f"{name} must be a number, not {value!r}")
+
+
+@dataclass(frozen=True)
+class PotSettings:
+    """How a pot is filled and distilled; names follow the paper (section 3).
+
+    capacity   |M|: the most entries per layer and KV head at any moment, catalyst included.
+    distilled  |C|: entries kept by a cycle beside the protected prefix; None means half the capacity.
+    alpha      share of |C| chosen by novelty (T = alpha * |C|, section 3.3.3); the rest by the catalyst.
+    method     which importance decides (see ``engine.methods``).
+    reduce     how catalyst attention is reduced over catalyst tokens and the queries of one KV head.
+    pooling    width of the max-pool along the entries before selection (1 = none).
+    decay      factor on the novelty that an entry carries, per cycle survived.
+    recent     entries at the end that a cycle always keeps.
+    block      tokens per forward pass; bounds activation memory, changes nothing else.
+    """
+
+    capacity: int = 2048
+    distilled: int | None = None
+    alpha: float = 0.5
+    method: str = "infinipot"
+    reduce: str = "max"
+    pooling: int = 1
+    decay: float = 1.0
+    recent: int = 0
+    block: int = 512
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "recent", "block", "pooling"):
+            _require_whole(name, getattr(self, name))
+        for name in ("alpha", "decay"):
+            _require_number(name, getattr(self, name))
+        _require(self.capacity >= 16, f"capacity must be at least 16, not {self.capacity}")
+        if self.distilled is None:
+            object.__setattr__(self, "distilled", self.capacity // 2)
+        _require_whole("distilled", self.distilled)
+        _require(1 <= self.kept < self.capacity, f"distilled must lie between 1 and capacity - 1, not {self.kept}")
+        _require(0 <= self.alpha <= 1, f"alpha must lie in 0..1, not {self.alpha}")
+        _require(self.method in METHODS, f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
+        _require(self.reduce in REDUCTIONS, f"reduce must be one of {', '.join(REDUCTIONS)}, not {self.reduce!r}")
+        _require(self.pooling in POOLINGS, f"pooling must be one of {POOLINGS}, not {self.pooling}")
+        _require(0 < self.decay <= 1, f"decay must lie in (0, 1], not {self.decay}")
+        _require(0 <= self.recent <= self.kept, f"recent must lie between 0 and distilled, not {self.recent}")
+        _require(self.block >= 1, f"block must be at least 1, not {self.block}")
+
+    @property
+    def kept(self) -> int:
+        """|C| as a number."""
+        assert self.distilled is not None
+        return self.distilled
+
+    def check_room(self, protected: int, catalyst: int) -> None:
+        """Raise SettingsError unless a cycle can take in at least one token: |M| >= protected + |C| + |P| + 1."""
+        need = protected + self.kept + catalyst + 1
+        if self.capacity < need:
+            raise SettingsError(
+                f"capacity {self.capacity} is too small: {protected} protected + {self.kept} distilled "
+                f"+ {catalyst} catalyst tokens + 1 need {need}",
+                hint="raise --capacity or lower --distilled",
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> PotSettings:
+        """Settings from a mapping; unknown names are an error, missing ones take their defaults."""
+        unknown = set(values) - {field.name for field in fields(cls)}
+        _require(not unknown, f"unknown pot settings: {', '.join(sorted(unknown))}")
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """How an answer is written. Temperature 0 is greedy decoding."""
+
+    max_new_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_new_tokens", "seed"):
+            _require_whole(name, getattr(self, name))
+        for name in ("temperature", "top_p"):
+            _require_number(name, getattr(self, name))
+        _require(0 <= self.seed < 1 << 63, f"seed must lie between 0 and 2**63 - 1, not {self.seed}")
+        _require(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
+        _require(0 <= self.temperature < math.inf, f"temperature must be 0 or more, not {self.temperature}")
+        _require(0 < self.top_p <= 1, f"top_p must lie in (0, 1], not {self.top_p}")

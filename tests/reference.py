@@ -1,0 +1,217 @@
+"""The method once more, as the paper writes it: lists of entries, loops, plain softmax. Slow, and nothing shared
+with the engine. It reads models of the llama build (llama, mistral, qwen2), with sliding-window layers.
+
+Kim et al. 2024, equations 2-4, section 3.3.3, section 3.5 and Code 1, with the decisions of the design: scores per
+KV head, novelty carried by the entries, ties to the earlier slot, a protected prefix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Attention = list[list[list[float]]]  # per query head, per catalyst token, per slot
+
+
+@dataclass
+class Entry:
+    """What one KV head of one layer keeps of one token: its key before RoPE, its value, where it came from."""
+
+    key: Tensor
+    value: Tensor
+    token: int
+    position: int
+    novelty: float = 0.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """The paper's numbers: |M|, |C|, alpha, and what it leaves open."""
+
+    capacity: int
+    distilled: int
+    alpha: float = 0.5
+    method: str = "infinipot"
+    reduce: str = "max"
+    pooling: int = 1
+    decay: float = 1.0
+    recent: int = 0
+
+
+class NaiveReader:
+    """Reads ``prefix`` and document, token ids, into ``pot``: entries by layer, KV head and slot."""
+
+    def __init__(self, module: Any, options: Options, prefix: Sequence[int], catalyst: Sequence[int]) -> None:
+        self.module = module
+        self.options = options
+        self.prefix = list(prefix)
+        self.catalyst = list(catalyst)
+        config = module.config
+        self.groups = config.num_attention_heads // config.num_key_value_heads
+        self.pot: list[list[list[Entry]]] = [
+            [[] for _ in range(config.num_key_value_heads)] for _ in range(config.num_hidden_layers)
+        ]
+        self.cycles = 0
+        self.margin = math.inf  # the closest call of any selection: a relative difference of scores
+        self._last_logits: Tensor | None = None
+
+    @torch.inference_mode()
+    def read(self, document: Sequence[int]) -> None:
+        """Fill the pot; distil it whenever the next token finds it full."""
+        ids = self.prefix + list(document)
+        positions = [-1] * len(self.prefix) + list(range(len(document)))
+        while ids:
+            free = self.options.capacity - len(self.catalyst) - self.entries
+            if free == 0:
+                self.distil(self.options.distilled)
+                continue
+            self._fill(ids[:free], positions[:free])
+            ids, positions = ids[free:], positions[free:]
+
+    @property
+    def entries(self) -> int:
+        """Slots in use in the layers that attend to everything."""
+        return len(self.pot[self._global_layers()[0]][0])
+
+    def _global_layers(self) -> list[int]:
+        return [i for i in range(len(self.pot)) if self.window(i) is None]
+
+    def window(self, layer: int) -> int | None:
+        """How far back a layer sees, None for everything; slots restart, so the pot's size bounds it too."""
+        window = getattr(self.module.model.layers[layer].self_attn, "sliding_window", None)
+        return window if window is not None and window < self.options.capacity else None
+
+    def _fill(self, ids: list[int], positions: list[int]) -> None:
+        logits, _ = self._forward(ids, positions)
+        previous = logits[:-1] if self._last_logits is None else torch.cat([self._last_logits, logits[:-1]])
+        predicted = ids[len(ids) - len(previous) :]
+        novelties = [-float(row.log_softmax(-1)[token]) for row, token in zip(previous, predicted, strict=True)]
+        if self._last_logits is None:
+            novelties = [math.inf, *novelties]
+        self._last_logits = logits[-1:]
+        if self.options.method not in ("infinipot", "nuc"):
+            novelties = [0.0] * len(ids)
+        for heads in self.pot:
+            for head in heads:
+                for entry, novelty in zip(head[-len(ids) :], novelties, strict=True):
+                    entry.novelty = novelty
+
+    def distil(self, count: int) -> None:
+        """One cycle: the catalyst is read, looked at and forgotten; every KV head keeps its own ``count``."""
+        lengths = [len(heads[0]) for heads in self.pot]
+        _, attentions = self._forward(self.catalyst, [-1] * len(self.catalyst))
+        for heads, length in zip(self.pot, lengths, strict=True):
+            for head in heads:
+                del head[length:]
+        kept = len(self.prefix) + count
+        for layer, (heads, attention) in enumerate(zip(self.pot, attentions, strict=True)):
+            for index, head in enumerate(heads):
+                window = self.window(layer)
+                if window is not None:
+                    del head[: len(head) - min(window - 1, kept)]  # the next token itself is the window's last
+                    continue
+                mine = attention[index * self.groups : (index + 1) * self.groups]
+                head[:] = self._keep(head, mine, count)
+        self.cycles += 1
+
+    def _keep(self, head: list[Entry], attention: Attention, count: int) -> list[Entry]:
+        front = len(self.prefix)
+        scores = [
+            self._reduced([row[slot] for query in attention for row in query]) for slot in range(front, len(head))
+        ]
+        slots, margin = select([entry.novelty for entry in head[front:]], scores, count, self.options)
+        self.margin = min(self.margin, margin)
+        kept = head[:front] + [head[front + slot] for slot in slots]
+        for entry in kept:
+            entry.novelty *= self.options.decay
+        return kept
+
+    def _reduced(self, values: list[float]) -> float:
+        if self.options.reduce == "max":
+            return max(values)
+        return math.fsum(values) / (len(values) if self.options.reduce == "mean" else 1)
+
+    def _forward(self, ids: list[int], positions: list[int]) -> tuple[Tensor, list[Attention]]:
+        """Append the tokens to every layer; logits [t, vocabulary] and what each layer's queries attended to."""
+        base = self.module.model
+        hidden = base.embed_tokens(torch.tensor(ids))
+        seen: list[Attention] = []
+        for index, layer in enumerate(base.layers):
+            mixed, attention = self._attend(index, layer.self_attn, layer.input_layernorm(hidden), ids, positions)
+            hidden = hidden + mixed
+            hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+            seen.append(attention)
+        return self.module.lm_head(base.norm(hidden)), seen
+
+    def _attend(
+        self, index: int, attn: Any, x: Tensor, ids: list[int], positions: list[int]
+    ) -> tuple[Tensor, Attention]:
+        projections = (attn.q_proj, attn.k_proj, attn.v_proj)
+        queries, keys, values = (proj(x).view(len(ids), -1, attn.head_dim) for proj in projections)
+        heads = self.pot[index]
+        first = len(heads[0])
+        for t, (token, position) in enumerate(zip(ids, positions, strict=True)):
+            for h, head in enumerate(heads):
+                head.append(Entry(keys[t, h].clone(), values[t, h].clone(), token, position))
+        outputs, attention = [], []
+        for h in range(queries.shape[1]):
+            head = heads[h // self.groups]
+            rotated = torch.stack([rope(entry.key, slot, self.module.config) for slot, entry in enumerate(head)])
+            rows = []
+            for t in range(len(ids)):
+                slot = first + t
+                logits = rotated @ rope(queries[t, h], slot, self.module.config) / math.sqrt(attn.head_dim)
+                logits[slot + 1 :] = -math.inf
+                window = self.window(index)
+                if window is not None:
+                    logits[: max(slot - window + 1, 0)] = -math.inf
+                rows.append(logits.softmax(0))
+            outputs.append(torch.stack(rows) @ torch.stack([entry.value for entry in head]))
+            attention.append([row.tolist() for row in rows])
+        return attn.o_proj(torch.cat(outputs, dim=1)), attention
+
+
+def rope(x: Tensor, slot: int, config: Any) -> Tensor:
+    """RoPE of one vector [D] at ``slot``; angles in single precision, as transformers has them."""
+    half = x.shape[0] // 2
+    powers = torch.arange(0, x.shape[0], 2, dtype=torch.float32) / x.shape[0]
+    angles = slot * (1.0 / config.rope_parameters["rope_theta"] ** powers)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x[:half], x[half:]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin])
+
+
+def select(novelty: list[float], attention: list[float], count: int, options: Options) -> tuple[list[int], float]:
+    """The slots that one head keeps, in order, and how close the closest decision was.
+
+    The last ``recent`` always stay. InfiniPot then takes the T = round(alpha * count) most novel of all, and fills up
+    by the catalyst's attention; CaP and NuC use one of the two. Of equals the earlier slot stays.
+    """
+    total = len(novelty)
+    guarded = list(range(total))[total - options.recent :] if options.recent else []
+    if options.method == "recent":
+        return list(range(total - count, total)), math.inf
+    pooled = [max(attention[max(i - options.pooling // 2, 0) : i + options.pooling // 2 + 1]) for i in range(total)]
+    share = {"infinipot": round(options.alpha * count), "cap": 0, "nuc": count}[options.method]
+    by_novelty, near_novelty = _ranked(range(total), novelty.__getitem__, share)
+    kept = guarded[-count:] if guarded else []
+    kept += [slot for slot in by_novelty if slot not in kept][: count - len(kept)]
+    rest = [slot for slot in range(total) if slot not in kept]
+    by_attention, near_attention = _ranked(rest, pooled.__getitem__, count - len(kept))
+    return sorted(kept + by_attention), min(near_novelty, near_attention)
+
+
+def _ranked(slots: Sequence[int], score: Callable[[int], float], count: int) -> tuple[list[int], float]:
+    """The ``count`` slots of highest score, highest first, and the relative gap to the first one left out."""
+    order = sorted(slots, key=lambda slot: (-score(slot), slot))
+    if not 0 < count < len(order):
+        return order[:count], math.inf
+    last, next_ = score(order[count - 1]), score(order[count])
+    if last == next_ or math.isinf(last):
+        return order[:count], math.inf
+    return order[:count], abs(last - next_) / max(abs(last), 1e-30)

@@ -1,0 +1,393 @@
+"""Answers from a pot: the pot stays as it was, the capacity holds, and text arrives whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import GenerationConfig
+
+from engine import ccd, generation
+from engine.errors import SettingsError
+from engine.generation import Generation, extend, generate
+from engine.models import Model
+from engine.pot import Pot
+from engine.settings import GenerationSettings, PotSettings
+from tests import tiny
+from tests.test_engine_exact import fullest, stock_greedy
+
+SETTINGS = PotSettings(capacity=64, distilled=24, block=13)
+QUESTION = tiny.random_ids(8, 9).tolist()
+STYLES = [GenerationSettings(max_new_tokens=12), GenerationSettings(max_new_tokens=12, temperature=0.8, top_p=0.9)]
+
+
+def ask(model: Model, pot: Pot, count: int, **options: Any) -> Generation:
+    return generate(model, pot, QUESTION, GenerationSettings(max_new_tokens=count), **options)
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Model, Sequence[int]], None]:
+    """Make a model write given ids whatever it reads, one per forward, then stop tokens."""
+
+    def force(model: Model, ids: Sequence[int]) -> None:
+        queue = list(ids)
+        stock = model.module.forward
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            output = stock(*args, **kwargs)
+            token = queue.pop(0) if queue else tiny.STOP
+            logits = torch.full_like(output.logits, -1e4)
+            logits[:, -1, token] = 1e4
+            output.logits = logits
+            return output
+
+        monkeypatch.setattr(model.module, "forward", forward)
+
+    return force
+
+
+# -------------------------------------------------------------------------------------------- the pot stays as it was
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss", "llama-dynamic"])
+@pytest.mark.parametrize("length", [20, 50, 300])
+@pytest.mark.parametrize("style", STYLES, ids=["greedy", "sampled"])
+def test_generating_leaves_the_pot_bit_for_bit(name: str, length: int, style: GenerationSettings) -> None:
+    model = tiny.model(name)
+    pot = tiny.read(model, SETTINGS, tiny.document(length))
+    before = tiny.contents(pot)
+    first = generate(model, pot, QUESTION, style)
+    assert tiny.same(tiny.contents(pot), before)
+    second = generate(model, pot, QUESTION, style)
+    assert second.token_ids == first.token_ids
+    assert tiny.same(tiny.contents(pot), before)
+
+
+def test_an_error_in_generation_leaves_the_pot_too() -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(300))
+    before = tiny.contents(pot)
+    with pytest.raises(SettingsError):
+        ask(model, pot, 100)
+    with pytest.raises(SettingsError, match="nothing to answer"):
+        generate(model, pot, [], GenerationSettings(max_new_tokens=3))
+    assert tiny.same(tiny.contents(pot), before)
+
+
+# ------------------------------------------------------------------------------------------------ the last-fill rule
+
+
+@pytest.fixture
+def poured(monkeypatch: pytest.MonkeyPatch) -> list[Pot]:
+    """The pots that were poured."""
+    pots: list[Pot] = []
+    pour = generation.pour
+
+    def spy(model: Model, pot: Pot) -> Any:
+        pots.append(pot)
+        return pour(model, pot)
+
+    monkeypatch.setattr(generation, "pour", spy)
+    return pots
+
+
+@given(length=st.integers(0, 200), count=st.integers(1, 50))
+def test_the_last_fill_is_distilled_just_enough(length: int, count: int) -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(length))
+    need = len(QUESTION) + count
+    with pytest.MonkeyPatch.context() as patch:
+        pots: list[Pot] = []
+        pour = generation.pour
+        patch.setattr(generation, "pour", lambda model, pot: (pots.append(pot), pour(model, pot))[1])
+        ask(model, pot, count)
+    assert len(pots) == 1
+    if pot.entries + need <= pot.capacity:
+        assert pots[0] is pot
+    else:
+        assert pots[0].entries + need == pot.capacity
+        assert pots[0].cycles == pot.cycles + 1
+        for store in pots[0].stores.values():
+            assert store.token[:, :3].tolist() == [tiny.random_ids(3, 101).tolist()] * 2
+
+
+def test_the_question_is_the_catalyst_of_the_last_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(200))
+    catalysts: list[list[int]] = []
+    score = ccd.score
+
+    def spy(model: Model, pot: Pot, catalyst: Tensor) -> Any:
+        catalysts.append(catalyst.tolist())
+        return score(model, pot, catalyst)
+
+    monkeypatch.setattr(ccd, "score", spy)
+    ask(model, pot, 40)
+    assert catalysts == [QUESTION]
+
+
+def test_question_and_answer_that_cannot_fit_are_refused_with_a_hint() -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(200))
+    ask(model, pot, 64 - 3 - len(QUESTION) - 1)  # one entry is left of the document
+    with pytest.raises(SettingsError) as caught:
+        ask(model, pot, 64 - 3 - len(QUESTION))
+    assert "61 entries beside 3 protected" in str(caught.value)
+    assert caught.value.hint is not None
+    assert "--max-tokens" in caught.value.hint
+
+
+def test_a_question_longer_than_the_room_left_is_answered() -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(57))  # 60 of 64 entries
+    question = tiny.random_ids(40, 5).tolist()
+    with fullest() as seen:
+        answer = generate(model, pot, question, GenerationSettings(max_new_tokens=4))
+    assert 1 <= len(answer.token_ids) <= 4
+    assert max(seen) == 64
+
+
+def test_a_pot_full_to_the_last_entry_can_still_be_asked() -> None:
+    model = tiny.model()
+    settings = PotSettings(capacity=64, distilled=24, method="recent")
+    pot = tiny.read(model, settings, tiny.document(61), catalyst=0)
+    assert pot.entries == 64
+    assert ask(model, pot, 10).token_ids
+
+
+def test_an_empty_document_is_answered_from_the_prefix() -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(0))
+    whole = torch.cat([tiny.random_ids(3, 101), torch.tensor(QUESTION)])
+    assert ask(model, pot, 10).token_ids == stock_greedy(model, whole, 10)
+    bare = tiny.read(model, SETTINGS, tiny.document(0), prefix=0)
+    assert bare.entries == 0
+    assert ask(model, bare, 10).token_ids == stock_greedy(model, torch.tensor(QUESTION), 10)
+
+
+# ---------------------------------------------------------------------------------------------------- text as it comes
+
+
+TEXTS = [
+    "plain words, one line",
+    "two lines\nand the second\n",
+    "\n\n\nblank lines\n\n",
+    "naïve café — “quotes” €5 …",
+    "日本語のテキスト",
+    "emoji 🎉🏴‍☠️ done",
+    "    indented\n    def f(x):\n        return x",
+    "  \n  spaces  \n ",
+    "tab\tand\r\ncarriage",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("kind", ["byte-level", "metaspace", "prepend"])
+def test_pieces_make_the_text_and_never_split_a_character(
+    text: str, kind: str, forced: Callable[[Model, Sequence[int]], None]
+) -> None:
+    tokenizer = {
+        "byte-level": tiny.tokenizer,
+        "metaspace": tiny.spiece_tokenizer,
+        "prepend": lambda: tiny.spiece_tokenizer(legacy=True),
+    }[kind]()
+    model = tiny.wrap(tiny.roomy_module(), tokenizer, "llama")
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    forced(model, ids)
+    pieces: list[str] = []
+    answer = ask(model, tiny.read(model, PotSettings(), tiny.document(5)), len(ids) + 9, on_text=pieces.append)
+    assert answer.token_ids == [*ids, tiny.STOP]
+    assert all(pieces)
+    assert not any("\ufffd" in piece for piece in pieces)
+    assert answer.text == text.strip()
+    assert "".join(pieces).lstrip() == tokenizer.decode(ids).lstrip()
+
+
+@given(ids=st.lists(st.integers(4, tiny.VOCABULARY - 9), max_size=30))
+def test_pieces_of_any_tokens_make_the_text(ids: list[int]) -> None:
+    tokenizer = tiny.tokenizer()
+    pieces: list[str] = []
+    listener = generation._Listener(tokenizer, pieces.append)
+    listener.put(torch.tensor([[1, 2, 3]]))  # the prompt
+    for token in ids:
+        listener.put(torch.tensor([token]))
+    listener.end()
+    assert listener.ids == ids
+    assert "".join(pieces).lstrip() == generation.decode(tokenizer, ids).lstrip()
+
+
+def test_half_a_character_at_the_end_is_not_lost(forced: Callable[[Model, Sequence[int]], None]) -> None:
+    model = tiny.model()
+    ids = model.tokenizer.encode("a€")[:-1]
+    forced(model, ids)
+    pieces: list[str] = []
+    answer = ask(model, tiny.read(model, SETTINGS, tiny.document(5)), len(ids), on_text=pieces.append)
+    assert answer.stop_reason == "length"
+    assert "".join(pieces) == answer.text == "a\ufffd"
+
+
+# --------------------------------------------------------------------------------------------------------- when it ends
+
+
+def test_a_stop_token_ends_it_and_is_not_shown(forced: Callable[[Model, Sequence[int]], None]) -> None:
+    model = tiny.model()
+    ids = model.tokenizer.encode("the cat")
+    forced(model, ids)
+    pieces: list[str] = []
+    answer = ask(model, tiny.read(model, SETTINGS, tiny.document(30)), 20, on_text=pieces.append)
+    assert (answer.text, answer.stop_reason, answer.token_ids[-1]) == ("the cat", "stop", tiny.STOP)
+    assert "".join(pieces) == "the cat"
+
+
+@pytest.mark.parametrize("stops", [[7, 8], 8])
+def test_the_models_own_stop_tokens_count(
+    stops: Any, forced: Callable[[Model, Sequence[int]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny.model()
+    monkeypatch.setattr(model.module, "generation_config", GenerationConfig(eos_token_id=stops))
+    forced(model, [50, 60, 8, 70])
+    answer = ask(model, tiny.read(model, SETTINGS, tiny.document(30)), 20)
+    assert (answer.token_ids, answer.stop_reason) == ([50, 60, 8], "stop")
+
+
+def test_without_stop_tokens_the_tokenizers_end_counts(
+    forced: Callable[[Model, Sequence[int]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny.model()
+    monkeypatch.setattr(model.module, "generation_config", GenerationConfig())
+    forced(model, [50, tiny.STOP, 70])
+    answer = ask(model, tiny.read(model, SETTINGS, tiny.document(30)), 20)
+    assert (answer.token_ids, answer.stop_reason) == ([50, tiny.STOP], "stop")
+
+
+def test_the_answer_is_never_longer_than_asked(forced: Callable[[Model, Sequence[int]], None]) -> None:
+    model = tiny.model()
+    forced(model, [50] * 40)
+    answer = ask(model, tiny.read(model, SETTINGS, tiny.document(30)), 5)
+    assert (answer.token_ids, answer.stop_reason, answer.prompt_tokens) == ([50] * 5, "length", len(QUESTION))
+    forced(model, [50, 60])
+    last = ask(model, tiny.read(model, SETTINGS, tiny.document(30)), 3)
+    assert (last.token_ids, last.stop_reason) == ([50, 60, tiny.STOP], "stop")
+
+
+def test_it_can_be_stopped(forced: Callable[[Model, Sequence[int]], None]) -> None:
+    model = tiny.model()
+    forced(model, [50] * 40)
+    pieces: list[str] = []
+    pot = tiny.read(model, SETTINGS, tiny.document(30))
+    answer = ask(model, pot, 20, on_text=pieces.append, should_stop=lambda: len(pieces) >= 3)
+    assert answer.stop_reason == "interrupted"
+    assert len(answer.token_ids) in (3, 4)  # asked once per token, before or after that token is shown
+    assert "".join(pieces).strip() == answer.text
+
+
+def test_settings_of_the_models_author_do_not_leak_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(30))
+    plain = ask(model, pot, 12).token_ids
+    greedy = GenerationSettings(max_new_tokens=12, temperature=0.9, seed=3)
+    sampled = generate(model, pot, QUESTION, greedy).token_ids
+    odd = GenerationConfig(
+        eos_token_id=tiny.STOP,
+        pad_token_id=0,
+        repetition_penalty=5.0,
+        no_repeat_ngram_size=1,
+        temperature=0.01,
+        top_k=1,
+        top_p=0.1,
+        do_sample=True,
+        min_p=0.9,
+        max_length=3,
+        min_length=9,
+        suppress_tokens=[plain[0], sampled[0]],
+    )
+    monkeypatch.setattr(model.module, "generation_config", odd)
+    assert ask(model, pot, 12).token_ids == plain
+    assert generate(model, pot, QUESTION, greedy).token_ids == sampled
+
+
+# ------------------------------------------------------------------------------------------------------------- chance
+
+
+def test_sampling_is_reproducible_by_its_seed() -> None:
+    model = tiny.model("qwen2")
+    pot = tiny.read(model, SETTINGS, tiny.document(30))
+
+    def sampled(seed: int, temperature: float = 1.5) -> list[int]:
+        return generate(
+            model, pot, QUESTION, GenerationSettings(max_new_tokens=10, temperature=temperature, seed=seed)
+        ).token_ids
+
+    assert sampled(1) == sampled(1)
+    assert len({tuple(sampled(seed)) for seed in range(6)}) > 3
+    assert sampled(5, temperature=1e-4) == ask(model, pot, 10).token_ids
+
+
+@pytest.mark.parametrize("style", STYLES, ids=["greedy", "sampled"])
+def test_the_random_state_of_the_process_is_left_alone(style: GenerationSettings) -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(300))
+    torch.manual_seed(77)
+    before = torch.get_rng_state()
+    generate(model, pot, QUESTION, style)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# ------------------------------------------------------------------------------------------------------ conversations
+
+
+def test_a_conversation_is_read_behind_the_document() -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(20))
+    before = tiny.contents(pot)
+    answer = ask(model, pot, 6)
+    longer = extend(model, pot, [*QUESTION, *answer.token_ids], [7, 8])
+    assert tiny.same(tiny.contents(pot), before)
+    assert (longer.entries, longer.cycles) == (pot.entries + len(QUESTION) + len(answer.token_ids), 0)
+    assert longer.tokens_read == pot.tokens_read
+    whole = torch.cat([tiny.random_ids(3, 101), tiny.document(20).ids, torch.tensor(QUESTION + answer.token_ids)])
+    again = torch.cat([whole, torch.tensor(QUESTION)])
+    assert ask(model, longer, 10).token_ids == stock_greedy(model, again, 10)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen2-mixed"])
+def test_a_long_conversation_is_distilled(name: str) -> None:
+    model = tiny.model(name)
+    pot = tiny.read(model, SETTINGS, tiny.document(100))
+    before = tiny.contents(pot)
+    turn = tiny.random_ids(17, 3).tolist()
+    with fullest() as seen:
+        longer = pot
+        for _ in range(8):
+            longer = extend(model, longer, turn, QUESTION)
+    assert tiny.same(tiny.contents(pot), before)
+    assert longer.cycles > pot.cycles
+    assert max(seen) <= longer.capacity
+    assert ask(model, longer, 10).token_ids
+    for store in longer.distilled_stores:
+        assert store.token[:, :3].tolist() == [tiny.random_ids(3, 101).tolist()] * store.spec.kv_heads
+
+
+def test_a_conversation_read_in_turns_is_the_conversation_read_at_once() -> None:
+    model = tiny.model("llama", torch.float64)
+    pot = tiny.read(model, SETTINGS, tiny.document(90))
+    turns = tiny.random_ids(40, 3).tolist()
+    at_once = extend(model, pot, turns, QUESTION)
+    in_two = extend(model, extend(model, pot, turns[:11], QUESTION), turns[11:], QUESTION)
+    for index, store in at_once.stores.items():
+        other = in_two.stores[index]
+        assert torch.equal(store.token[:, : store.length], other.token[:, : other.length])
+        torch.testing.assert_close(store.key[:, : store.length], other.key[:, : other.length])
+
+
+def test_a_catalyst_that_leaves_no_room_is_refused() -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(90))
+    with pytest.raises(SettingsError, match="capacity 64 is too small"):
+        extend(model, pot, [5, 6], [7] * 40)
