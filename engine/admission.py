@@ -6,6 +6,8 @@ tokens go through the stock model and through a pot that evicts nothing, and key
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +31,7 @@ PROOF_TOKENS = 48
 # alone stays two orders below; a wrong rotation or mask is of the order of one.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 _PROBE = "infinipot_probe"
+_ELSEWHERE = "its attention or positions work in a way that infinipot does not reproduce; choose another model"
 
 
 class _Probe:
@@ -65,6 +68,11 @@ def _run_probe(base: nn.Module, zeroed: RotaryKey | None, seen: dict[RotaryKey, 
 @torch.inference_mode()
 def probe_layers(base: nn.Module) -> tuple[list[LayerSpec], dict[RotaryKey, RotaryCall]]:
     """Which layers attend, in what shape, through which window, and with which rotary call (None: no RoPE)."""
+    with _refusing(type(base).__name__):
+        return _probed(base)
+
+
+def _probed(base: nn.Module) -> tuple[list[LayerSpec], dict[RotaryKey, RotaryCall]]:
     calls: dict[RotaryKey, RotaryCall] = {}
     plain = _run_probe(base, None, calls)
     if not plain.calls:
@@ -107,14 +115,41 @@ def _working_rotation(module: nn.Module, keys: Tensor, cos: Tensor) -> rope.Rota
         try:
             if candidate(keys, cos, cos).shape == keys.shape:
                 return candidate
-        except (RuntimeError, IndexError, ValueError):
+        except (RuntimeError, IndexError, ValueError, TypeError):
             continue
     raise ModelError(f"{type(module).__name__} rotates its keys in a way the pot cannot follow")
 
 
-@torch.inference_mode()
 def prove(model: Model) -> None:
     """Raise ModelError unless keys, logits and novelty through the pot equal the stock model's."""
+    name = f"{model.name} ({model.architecture})"
+    with _refusing(name):
+        differences = _differences(model)
+    tolerance = TOLERANCE.get(model.dtype, 1e-3)
+    for what, difference in differences.items():
+        if not difference <= tolerance:
+            raise ModelError(
+                f"{name} cannot be read with a pot: its {what} differ from the stock "
+                f"model's by {difference:.2g} (allowed: {tolerance:.0e})",
+                hint=_ELSEWHERE,
+            )
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """Whatever a model raises when it is tried is a reason to refuse it."""
+    try:
+        yield
+    except (ModelError, MemoryError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"{name} cannot be read with a pot: {reason}", hint=_ELSEWHERE) from error
+
+
+@torch.inference_mode()
+def _differences(model: Model) -> dict[str, float]:
+    """How far the pot's numbers are from the stock model's, on tokens picked at random."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.vocabulary, (PROOF_TOKENS,), generator=generator)
     cache = DynamicCache(config=model.module.config)
@@ -124,8 +159,7 @@ def prove(model: Model) -> None:
     cut = PROOF_TOKENS // 2 + 1
     hidden = torch.cat([forward(model, pot, part)[0] for part in (ids[:cut], ids[cut:])])
     ours = model.logits(hidden).float()
-    tolerance = TOLERANCE.get(model.dtype, 1e-3)
-    differences = {
+    return {
         "logits": _difference(ours, stock),
         "keys": max(_key_difference(model, pot, cache), default=0.0),
         "novelty": _difference(
@@ -133,13 +167,6 @@ def prove(model: Model) -> None:
             -stock[:-1].log_softmax(-1).gather(1, ids[1:, None].to(model.device))[:, 0],
         ),
     }
-    for what, difference in differences.items():
-        if not difference <= tolerance:
-            raise ModelError(
-                f"{model.name} ({model.architecture}) cannot be read with a pot: its {what} differ from the stock "
-                f"model's by {difference:.2g} (allowed: {tolerance:.0e})",
-                hint="its attention or positions work in a way that infinipot does not reproduce; choose another model",
-            )
 
 
 def _difference(ours: Tensor, stock: Tensor) -> float:

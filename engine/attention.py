@@ -117,7 +117,9 @@ def catalyst_scores(
     catalyst tokens and over the queries that share a KV head.
     """
     keys, kv_heads = key.shape[2], key.shape[1]
-    weights = _weights(query[:, :, -catalyst:], key, causal_mask(catalyst, keys, None, query), scale, softcap, sinks)
+    # In float32 whatever the model runs in: rounded logits tie, and ties fall to the earlier slot.
+    query, key = query[:, :, -catalyst:].float(), key.float()
+    weights = _weights(query, key, causal_mask(catalyst, keys, None, query), scale, softcap, sinks)
     weights = weights[0, :, :, : keys - catalyst].reshape(kv_heads, -1, keys - catalyst)
     if reduce == "max":
         return weights.amax(1)

@@ -36,6 +36,8 @@ class Distiller:
         self.pot = pot
         self.catalyst = catalyst
         self.method = REGISTRY[pot.settings.method]
+        if self.method.attention and len(catalyst) == 0:
+            raise SettingsError(f"the method {pot.settings.method} needs a catalyst, and it is empty")
         self.seconds_distilling = 0.0
         self._waiting: list[Batch] = []
         self._count = 0
@@ -70,20 +72,29 @@ class Distiller:
         return waiting[:count]
 
     def _read(self, batch: Batch) -> None:
-        if self._free() <= 0:
-            self._distil()
+        """Read one block; on an error its tokens wait again, and the pot is as it was before them."""
+        try:
+            if self._free() <= 0:
+                self._distil()
+            with self.pot.whole():
+                self._take_in(batch)
+        except BaseException:
+            self._waiting.insert(0, batch)
+            self._count += len(batch)
+            raise
+
+    def _take_in(self, batch: Batch) -> None:
         start = {index: store.length for index, store in self.pot.stores.items()}
         full = self._free() == len(batch)
         catalyst = self.catalyst if full and self.method.attention else None
         hidden, scores = forward(self.model, self.pot, batch.ids, catalyst)
-        self._scores = scores if full else None
         novel = None
         if self.method.novelty:
             novel = block_novelty(self.model, self.pot.last_hidden, hidden, batch.ids.to(hidden.device))
         for index, store in self.pot.stores.items():
             store.note(start[index], batch)
-            part = slice(start[index], store.length)
-            store.novelty[:, part] = 0.0 if novel is None else novel
+            store.novelty[:, start[index] : store.length] = 0.0 if novel is None else novel
+        self._scores = scores if full else None
         self.pot.last_hidden = hidden[-1:].clone()
         self.pot.tokens_read += int((batch.position >= 0).sum())
 

@@ -50,7 +50,7 @@ def forward(model: Model, pot: Pot, ids: Tensor, catalyst: Tensor | None = None)
         raise RuntimeError(f"pot overflow: {slots} entries of {pot.capacity}")
     positions = torch.arange(start, slots, device=model.device)
     tables = slot_tables(model.rotary, slots, model.device, model.dtype)
-    with raw_keys(model.base, tables), attention_by(model.base, attention.NAME):
+    with pot.whole(), raw_keys(model.base, tables), attention_by(model.base, attention.NAME):
         run = Pass({i: s.spec for i, s in pot.stores.items()}, tables, extra, pot.settings.reduce)
         token = attention.current.set(run)
         try:

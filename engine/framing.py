@@ -36,41 +36,45 @@ class Framing:
     def suffix_ids(self, after: str) -> list[int]:
         """What follows the document: the task's text, the end of the user's turn and the head of the answer."""
         if not self.chat:
-            return self._encode(f"{after}\nAnswer:")
-        return self._encode(self._split(self._render([self._user(after)]), _DOCUMENT)[1])
+            return self._encode(f"{after}\nAnswer:", after)
+        return self._encode(self._split(self._render([self._user(after)]), _DOCUMENT)[1], after)
 
     def next_turn_ids(self, question: str) -> list[int]:
         """What follows an answer when another question is asked in the same conversation."""
         if not self.chat:
-            return self._encode(f"\n\n{question}\nAnswer:")
+            return self._encode(f"\n\n{question}\nAnswer:", question)
         turns = [self._user(""), {"role": "assistant", "content": _ANSWER}, {"role": "user", "content": question}]
-        return self._encode(self._split(self._render(turns), _ANSWER)[1])
+        return self._encode(self._split(self._render(turns), _ANSWER)[1], question)
 
     def _prefix(self) -> list[int]:
         if not self.chat:
             start = self._tokenizer.bos_token_id
-            return ([] if start is None else [start]) + self._encode(self._before, anchor="")
-        return self._encode(self._split(self._render([self._user("")]), _DOCUMENT)[0], anchor="")
+            return ([] if start is None else [start]) + self._encoder.encode_ahead(self._before)
+        return self._encoder.encode_ahead(self._split(self._render([self._user("")]), _DOCUMENT)[0])
 
     def _user(self, after: str) -> dict[str, str]:
         return {"role": "user", "content": f"{self._before}{_DOCUMENT}{after}"}
 
     def _render(self, turns: list[dict[str, str]]) -> str:
         """The conversation as text, up to the head of the answer; a system text goes where the template takes one."""
-        system = [{"role": "system", "content": self._system}] if self._system else []
-        try:
-            return self._apply(system + turns)
-        except Exception as error:
-            # Templates are programs: some refuse a system turn, in words of their own choosing.
-            if not system:
-                raise ModelError(f"the model's chat template cannot be rendered: {error}") from error
-        first = {"role": "user", "content": f"{self._system}\n\n{turns[0]['content']}"}
-        return self._apply([first, *turns[1:]])
+        if self._system:
+            try:
+                text = self._apply([{"role": "system", "content": self._system}, *turns])
+            except ModelError:
+                text = ""
+            if self._system.strip() in text:
+                return text
+            # The template refuses or drops a system turn.
+            turns = [{"role": "user", "content": f"{self._system}\n\n{turns[0]['content']}"}, *turns[1:]]
+        return self._apply(turns)
 
     def _apply(self, turns: list[dict[str, Any]]) -> str:
-        return self._tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
-        )
+        try:
+            return self._tokenizer.apply_chat_template(
+                turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            )
+        except Exception as error:  # templates are programs, with errors in words of their own choosing
+            raise ModelError(f"the model's chat template cannot be rendered: {error}") from error
 
     def _split(self, text: str, sentinel: str) -> tuple[str, str]:
         if text.count(sentinel) != 1:
@@ -80,5 +84,11 @@ class Framing:
         before, _, after = text.partition(sentinel)
         return before, after
 
-    def _encode(self, text: str, anchor: str = "a") -> list[int]:
-        return self._encoder.encode(text, anchor, markup=True)[0]
+    def _encode(self, text: str, users: str) -> list[int]:
+        """Template text around ``users`` text, whose control tokens, if it has any, stay text."""
+        users = users.strip()
+        if not users or not self._encoder.holds_markup(users):
+            return self._encoder.encode(text, "a", markup=True)[0]
+        before, found, after = text.partition(users)
+        parts = [(before, "a", True), (found, "\n", False), (after, "a", True)]
+        return [i for part, anchor, markup in parts for i in self._encoder.encode(part, anchor, markup)[0]]

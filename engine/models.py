@@ -161,10 +161,23 @@ def _from_pretrained(
     tokenizer = AutoTokenizer.from_pretrained(source, **options)
     if quantize is not None:
         options["quantization_config"] = _quantization(quantize, dtype)
-    module = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+    module, loaded = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True, **options)
+    _check_complete(spec, module, tokenizer, loaded)
     if not getattr(module, "is_quantized", False) or device.type == "cpu":
         module = module.to(device)
     return module, tokenizer
+
+
+def _check_complete(spec: str, module: Any, tokenizer: Any, loaded: dict[str, Any]) -> None:
+    """transformers makes up weights that a file lacks, and says so in a warning; noise would answer."""
+    absent = sorted(loaded.get("missing_keys", ())) + sorted(str(key) for key in loaded.get("mismatched_keys", ()))
+    if absent:
+        raise ModelError(
+            f"{spec} is not whole: {len(absent)} of its weights are missing or misshapen, such as {absent[0]}"
+        )
+    rows = module.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        raise ModelError(f"{spec} has a tokenizer of {len(tokenizer)} tokens and embeddings for {rows}")
 
 
 def _quantization(quantize: str, dtype: torch.dtype) -> Any:
@@ -225,7 +238,7 @@ def _explained(spec: str, device: torch.device) -> Iterator[None]:
         ) from error
     except ImportError as error:
         raise ModelError(f"{spec} needs a package that is not here: {_first_line(error)}") from error
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:  # a damaged or foreign model can raise anything, from any library
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
         raise ModelError(
             f"cannot load {spec}: {_first_line(error)}",

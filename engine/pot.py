@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +163,17 @@ class Pot(Cache):
         """Forget the last ``count`` entries of every layer: how the catalyst leaves."""
         for store in self.stores.values():
             store.length -= count
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Entries added inside are kept only if all goes well: an error leaves no half-read block behind."""
+        before = {index: store.length for index, store in self.stores.items()}
+        try:
+            yield
+        except BaseException:
+            for index, store in self.stores.items():
+                store.length = before[index]
+            raise
 
     def copy(self) -> Pot:
         """An independent copy, so that a question can make room without touching the original."""

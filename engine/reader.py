@@ -43,6 +43,7 @@ class Reader:
         self.pot.protected = len(prefix_ids)
         self._encoder = Encoder(model.tokenizer)
         self._distiller = Distiller(model, self.pot, as_ids(list(catalyst_ids)))
+        self._bare = len(prefix_ids) <= 1  # at most a start token: no text stands before the document
         self._fed = 0
         self._seconds = 0.0
         if prefix_ids:
@@ -53,7 +54,8 @@ class Reader:
 
         With ``lines`` the place counts newlines on inside the passage.
         """
-        self.feed(self._encoder.batch(text, offset, pack_place(source, place), lines))
+        first = self._bare and not self._fed
+        self.feed(self._encoder.batch(text, offset, pack_place(source, place), lines, first))
 
     def feed(self, batch: Batch) -> None:
         """Read tokens that already know where they stand."""

@@ -8,6 +8,7 @@ are kept aside as tables; the model's own ``apply_rotary_pos_emb`` applies them 
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ def replaced_rotary(
 ) -> Iterator[None]:
     """Let ``answer(key, original, x, position_ids)`` speak for every rotary module; always restores."""
     modules = rotary_modules(module)
+    # Other libraries, too, put a forward on the instance.
+    before: dict[str, Any] = {name: child.__dict__.get("forward") for name, child in modules.items()}
 
     def wrapped(name: str, original: Callable[..., Any]) -> Callable[..., tuple[Tensor, Tensor]]:
         def forward(x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -47,8 +50,10 @@ def replaced_rotary(
             child.forward = wrapped(name, child.forward)
         yield
     finally:
-        for child in modules.values():
+        for name, child in modules.items():
             child.__dict__.pop("forward", None)
+            if before[name] is not None:
+                child.forward = before[name]
 
 
 @contextmanager
@@ -68,7 +73,15 @@ def slot_tables(calls: Mapping[RotaryKey, RotaryCall], slots: int, device: torch
     """The real cos and sin of slots 0..slots-1 for every rotary call, each [1, slots, rotary dims]."""
     x = torch.empty(0, device=device, dtype=dtype)
     positions = torch.arange(slots, device=device)[None]
-    return {key: call(x, positions) for key, call in calls.items()}
+    return {key: _without_history(call, x, positions) for key, call in calls.items()}
+
+
+def _without_history(call: RotaryCall, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Dynamic RoPE remembers the longest text it has seen; asked for position 0 alone, it forgets."""
+    call(x, positions[:, :1])
+    table = call(x, positions)
+    call(x, positions[:, :1])
+    return table
 
 
 def rotation_of(attention: nn.Module) -> Rotation | None:
@@ -80,6 +93,9 @@ def rotation_of(attention: nn.Module) -> Rotation | None:
     apply = getattr(sys.modules[type(attention).__module__], "apply_rotary_pos_emb", None)
     if apply is None:
         return None
+
+    if list(inspect.signature(apply).parameters).index("cos") == 1:
+        return apply  # it rotates one tensor (Gemma 4)
 
     def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         # No heads in the second argument: the function rotates two tensors, and only one is wanted.

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine import ccd, estimate
+from engine.errors import SettingsError
 from engine.forward import forward
 from engine.generation import extend, generate
 from engine.methods import REGISTRY
@@ -42,9 +43,7 @@ CASES = [
 
 def stock_greedy(model: Model, ids: Tensor, count: int) -> list[int]:
     whole = ids[None]
-    made = model.module.generate(
-        whole, attention_mask=torch.ones_like(whole), max_new_tokens=count, do_sample=False
-    )
+    made = model.module.generate(whole, attention_mask=torch.ones_like(whole), max_new_tokens=count, do_sample=False)
     return made[0, len(ids) :].tolist()
 
 
@@ -52,7 +51,7 @@ def largest_difference(ours: Tensor, stock: Tensor) -> float:
     return float((ours - stock).abs().max() / stock.std())
 
 
-# ------------------------------------------------------------------------------------------- a document that fits
+# -------------------------------------------------------------------------------------- a document that fits
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
@@ -100,7 +99,7 @@ def test_a_window_wider_than_the_pot_is_read_as_no_window(name: str) -> None:
     assert all(store.spec.window is None for store in pot.stores.values())
 
 
-# ---------------------------------------------------------------------------------- the paper, transcribed naively
+# ---------------------------------------------------------------------------- the paper, transcribed naively
 
 
 @st.composite
@@ -200,7 +199,25 @@ def test_the_estimate_counts_the_cycles_and_entries(reading: dict[str, Any]) -> 
     assert (pot.cycles, pot.entries) == (estimate.cycles(*sizes), estimate.entries(*sizes))
 
 
-# ------------------------------------------------------------------------------------------------- keys and slots
+@pytest.mark.parametrize("method", METHODS)
+def test_an_empty_catalyst_is_refused_where_one_is_needed(method: str) -> None:
+    settings = PotSettings(capacity=32, distilled=8, method=method)
+    if REGISTRY[method].attention:
+        with pytest.raises(SettingsError, match="catalyst"):
+            tiny.read(tiny.model(), settings, tiny.document(100), catalyst=0)
+        return
+    assert tiny.read(tiny.model(), settings, tiny.document(100), catalyst=0).entries <= 32
+
+
+def test_a_model_of_windows_only_is_refused_above_its_window() -> None:
+    model = tiny.model("mistral-window")
+    assert tiny.read(model, PotSettings(capacity=tiny.WINDOW, distilled=6), tiny.document(90)).cycles > 5
+    with pytest.raises(SettingsError, match="attends to a window of 16 tokens") as caught:
+        tiny.read(model, PotSettings(capacity=tiny.WINDOW + 1, distilled=6), tiny.document(5))
+    assert caught.value.hint == "use --capacity 16 or less"
+
+
+# -------------------------------------------------------------------------------------------- keys and slots
 
 
 class Captured:
@@ -260,10 +277,7 @@ def test_kept_keys_are_raw_and_poured_at_their_slots(name: str, monkeypatch: pyt
     for index, store in pot.stores.items():
         positions = store.position[:, : store.length]
         raw = torch.stack(
-            [
-                torch.stack([captured.keys[index, p][h] for p in row.tolist()])
-                for h, row in enumerate(positions)
-            ]
+            [torch.stack([captured.keys[index, p][h] for p in row.tolist()]) for h, row in enumerate(positions)]
         )
         assert torch.equal(store.key[:, : store.length], raw)
         # Layers with fewer entries end where the others end.
@@ -291,7 +305,7 @@ def test_after_cycles_the_poured_cache_continues_like_the_pot(name: str) -> None
             ids = torch.tensor([token])
 
 
-# ----------------------------------------------------------------------------------------- bounded, always, by all
+# ----------------------------------------------------------------------------------- bounded, always, by all
 
 
 @contextmanager
@@ -381,7 +395,7 @@ def test_a_pot_of_twice_the_capacity_is_seen_by_the_counter() -> None:
     assert peaks[1] > 1.5 * peaks[0]
 
 
-# ------------------------------------------------------------------------------- no traces of catalyst and feeding
+# ------------------------------------------------------------------------- no traces of catalyst and feeding
 
 
 def read_as_recent(model: Model, catalyst: list[int], scored: bool, monkeypatch: pytest.MonkeyPatch) -> Pot:

@@ -51,7 +51,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Model, Sequence[int]], 
     return force
 
 
-# -------------------------------------------------------------------------------------------- the pot stays as it was
+# ----------------------------------------------------------------------------------- the pot stays as it was
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss", "llama-dynamic"])
@@ -79,21 +79,7 @@ def test_an_error_in_generation_leaves_the_pot_too() -> None:
     assert tiny.same(tiny.contents(pot), before)
 
 
-# ------------------------------------------------------------------------------------------------ the last-fill rule
-
-
-@pytest.fixture
-def poured(monkeypatch: pytest.MonkeyPatch) -> list[Pot]:
-    """The pots that were poured."""
-    pots: list[Pot] = []
-    pour = generation.pour
-
-    def spy(model: Model, pot: Pot) -> Any:
-        pots.append(pot)
-        return pour(model, pot)
-
-    monkeypatch.setattr(generation, "pour", spy)
-    return pots
+# ---------------------------------------------------------------------------------------- the last-fill rule
 
 
 @given(length=st.integers(0, 200), count=st.integers(1, 50))
@@ -114,6 +100,28 @@ def test_the_last_fill_is_distilled_just_enough(length: int, count: int) -> None
         assert pots[0].cycles == pot.cycles + 1
         for store in pots[0].stores.values():
             assert store.token[:, :3].tolist() == [tiny.random_ids(3, 101).tolist()] * 2
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss"])
+@pytest.mark.parametrize("length", [30, 49, 300])
+def test_the_poured_cache_never_outgrows_the_capacity(
+    name: str, length: int, monkeypatch: pytest.MonkeyPatch, forced: Callable[[Model, Sequence[int]], None]
+) -> None:
+    model = tiny.model(name)
+    caches: list[Any] = []
+    pour = generation.pour
+
+    def spy(model: Model, pot: Pot) -> Any:
+        caches.append(pour(model, pot))
+        return caches[-1]
+
+    monkeypatch.setattr(generation, "pour", spy)
+    pot = tiny.read(model, SETTINGS, tiny.document(length))
+    forced(model, [50] * 30)
+    assert len(ask(model, pot, 20).token_ids) == 20
+    for layer in caches[0].layers:
+        assert layer.get_seq_length() <= SETTINGS.capacity
+        assert layer.keys.shape[2] <= SETTINGS.capacity
 
 
 def test_the_question_is_the_catalyst_of_the_last_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +178,7 @@ def test_an_empty_document_is_answered_from_the_prefix() -> None:
     assert ask(model, bare, 10).token_ids == stock_greedy(model, torch.tensor(QUESTION), 10)
 
 
-# ---------------------------------------------------------------------------------------------------- text as it comes
+# ------------------------------------------------------------------------------------------ text as it comes
 
 
 TEXTS = [
@@ -232,7 +240,7 @@ def test_half_a_character_at_the_end_is_not_lost(forced: Callable[[Model, Sequen
     assert "".join(pieces) == answer.text == "a\ufffd"
 
 
-# --------------------------------------------------------------------------------------------------------- when it ends
+# ---------------------------------------------------------------------------------------------- when it ends
 
 
 def test_a_stop_token_ends_it_and_is_not_shown(forced: Callable[[Model, Sequence[int]], None]) -> None:
@@ -312,7 +320,7 @@ def test_settings_of_the_models_author_do_not_leak_in(monkeypatch: pytest.Monkey
     assert generate(model, pot, QUESTION, greedy).token_ids == sampled
 
 
-# ------------------------------------------------------------------------------------------------------------- chance
+# ---------------------------------------------------------------------------------------------------- chance
 
 
 def test_sampling_is_reproducible_by_its_seed() -> None:
@@ -339,7 +347,7 @@ def test_the_random_state_of_the_process_is_left_alone(style: GenerationSettings
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# ------------------------------------------------------------------------------------------------------ conversations
+# --------------------------------------------------------------------------------------------- conversations
 
 
 def test_a_conversation_is_read_behind_the_document() -> None:

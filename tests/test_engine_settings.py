@@ -101,7 +101,9 @@ def test_unknown_names_are_refused() -> None:
         PotSettings.from_dict({"capcity": 1, "window": 2, "alpha": 0.5})
 
 
-@given(protected=st.integers(0, 30), distilled=st.integers(1, 30), catalyst=st.integers(0, 30), spare=st.integers(-9, 9))
+@given(
+    protected=st.integers(0, 30), distilled=st.integers(1, 30), catalyst=st.integers(0, 30), spare=st.integers(-9, 9)
+)
 def test_room_for_one_token_is_needed_and_enough(protected: int, distilled: int, catalyst: int, spare: int) -> None:
     need = protected + distilled + catalyst + 1
     settings = PotSettings(capacity=max(need + spare, 31), distilled=distilled)

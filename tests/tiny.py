@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -102,7 +102,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
 ALL_WINDOWED = ("mistral-window",)
 
 
-@lru_cache(maxsize=None)
+@cache
 def module(name: str, dtype: torch.dtype = torch.float32) -> Any:
     """A causal model of transformers with random weights, the same at every call."""
     prefix, options = ARCHITECTURES[name]
@@ -131,7 +131,7 @@ def randomise(parameters: Iterable[torch.Tensor], seed: int = 0, spread: float =
         weight.copy_(noise if weight.ndim > 1 else weight + noise)
 
 
-@lru_cache(maxsize=None)
+@cache
 def model(name: str = "llama", dtype: torch.dtype = torch.float32) -> Model:
     """The same, wrapped for the engine, with the ChatML tokenizer; not proven."""
     return wrap(module(name, dtype), tokenizer(), name)
@@ -260,7 +260,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-@lru_cache(maxsize=None)
+@cache
 def roomy_module() -> Any:
     """A llama whose vocabulary is large enough for every tokenizer here."""
     with torch.inference_mode(False):
