@@ -77,10 +77,8 @@ def main() -> None:
             f"peak {peak_mib():6.0f} MiB  {ratio:5.2f} of the stock forward",
             flush=True,
         )
-    print(
-        f"stock forward on blocks of {options.block}: {ceiling[0]:.0f}..{ceiling[-1]:.0f} tokens/s with its output layer,"
-    )
-    print(f"{bare:.0f} without")
+    span = f"{ceiling[0]:.0f}..{ceiling[-1]:.0f}"
+    print(f"stock forward on blocks of {options.block}: {span} tokens/s with its output layer, {bare:.0f} without")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import ModelError
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 # Letters only, so that no template escapes, strips or splits them.
 _DOCUMENT = "DOCUMENTsentinelDOCUMENT"
 _ANSWER = "ANSWERsentinelANSWER"
+_TEXT = "TEXTsentinelTEXT"
 
 
 class Framing:
@@ -36,15 +38,19 @@ class Framing:
     def suffix_ids(self, after: str) -> list[int]:
         """What follows the document: the task's text, the end of the user's turn and the head of the answer."""
         if not self.chat:
-            return self._encode(f"{after}\nAnswer:", after)
-        return self._encode(self._split(self._render([self._user(after)]), _DOCUMENT)[1], after)
+            return self._encode(lambda text: f"{text}\nAnswer:", after)
+        return self._encode(lambda text: self._split(self._render([self._user(text)]), _DOCUMENT)[1], after)
 
     def next_turn_ids(self, question: str) -> list[int]:
         """What follows an answer when another question is asked in the same conversation."""
         if not self.chat:
-            return self._encode(f"\n\n{question}\nAnswer:", question)
-        turns = [self._user(""), {"role": "assistant", "content": _ANSWER}, {"role": "user", "content": question}]
-        return self._encode(self._split(self._render(turns), _ANSWER)[1], question)
+            return self._encode(lambda text: f"\n\n{text}\nAnswer:", question)
+        answered = [self._user(""), {"role": "assistant", "content": _ANSWER}]
+
+        def rendered(text: str) -> str:
+            return self._split(self._render([*answered, {"role": "user", "content": text}]), _ANSWER)[1]
+
+        return self._encode(rendered, question)
 
     def _prefix(self) -> list[int]:
         if not self.chat:
@@ -84,11 +90,10 @@ class Framing:
         before, _, after = text.partition(sentinel)
         return before, after
 
-    def _encode(self, text: str, users: str) -> list[int]:
+    def _encode(self, rendered: Callable[[str], str], users: str) -> list[int]:
         """Template text around ``users`` text, whose control tokens, if it has any, stay text."""
-        users = users.strip()
-        if not users or not self._encoder.holds_markup(users):
-            return self._encoder.encode(text, "a", markup=True)[0]
-        before, found, after = text.partition(users)
-        parts = [(before, "a", True), (found, "\n", False), (after, "a", True)]
+        if not self._encoder.holds_markup(users):
+            return self._encoder.encode(rendered(users), "a", markup=True)[0]
+        before, after = self._split(rendered(_TEXT), _TEXT)
+        parts = [(before, "a", True), (users, "\n", False), (after, "a", True)]
         return [i for part, anchor, markup in parts for i in self._encoder.encode(part, anchor, markup)[0]]

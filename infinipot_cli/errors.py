@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from enum import IntEnum
 
 from engine.errors import InfinipotError, ModelError, PotDamaged, PotMismatch, SettingsError
@@ -50,6 +51,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (BrokenPipeError, ExitCode.CLOSED_PIPE),
 )
 
+_FULL_HINT = "free some space, or write elsewhere"
 _MEMORY_HINT = "lower --capacity or choose a smaller model; `infinipot doctor` says what fits here"
 
 
@@ -72,7 +74,7 @@ def explain(error: BaseException) -> tuple[str, str | None]:
         return str(error), error.hint
     if isinstance(error, OSError):
         name = f"{error.filename}: " if error.filename is not None else ""
-        return f"{name}{error.strerror or error}", _disk_hint(error)
+        return name + reason(error), _FULL_HINT if _is_full(error) else None
     return f"unexpected {type(error).__name__}: {error}", "run again with --debug to see where"
 
 
@@ -96,7 +98,16 @@ def _usage(error: BaseException) -> tuple[str, str | None]:
     return message[:1].lower() + message[1:], hint
 
 
-def _disk_hint(error: OSError) -> str | None:
+def reason(error: OSError) -> str:
+    """What the system says, in its own words where it has some."""
+    return os.strerror(errno.ENOSPC) if _is_full(error) else error.strerror or str(error)
+
+
+def not_written(path: object, error: OSError) -> InfinipotError:
+    """The error to raise where a file could not be written (exit 1)."""
+    return InfinipotError(f"{path} could not be written: {reason(error)}", _FULL_HINT if _is_full(error) else None)
+
+
+def _is_full(error: OSError) -> bool:
     # safetensors' own writer hides the system's error number in the text.
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "os error 28" in str(error)
-    return "free some space, or write elsewhere" if full else None
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) or "os error 28" in str(error)

@@ -76,26 +76,33 @@ def make_pdf(path: Path, pages: Sequence[Sequence[str]], **canvas_options: objec
     return path
 
 
-CONTAINER = ('<?xml version="1.0"?><container xmlns="urn:oasis:names:tc:opendocument:xmlns:container" version="1.0">'
-             '<rootfiles><rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/>'
-             "</rootfiles></container>")
+CONTAINER = (
+    '<?xml version="1.0"?><container xmlns="urn:oasis:names:tc:opendocument:xmlns:container" version="1.0">'
+    '<rootfiles><rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/>'
+    "</rootfiles></container>"
+)
 
 
 def make_epub(path: Path, chapters: Sequence[str], prolog: str = "", extra: dict[str, bytes] | None = None) -> Path:
     """An EPUB whose chapters have the given bodies (XHTML)."""
-    items = "".join(f'<item id="c{i}" href="text/ch%20{i}.xhtml" media-type="application/xhtml+xml"/>'
-                    for i in range(len(chapters)))
+    items = "".join(
+        f'<item id="c{i}" href="text/ch%20{i}.xhtml" media-type="application/xhtml+xml"/>' for i in range(len(chapters))
+    )
     spine = "".join(f'<itemref idref="c{i}"/>' for i in range(len(chapters)))
-    package = (f'<?xml version="1.0"?>{prolog}<package xmlns="http://www.idpf.org/2007/opf" version="3.0">'
-               f"<manifest>{items}</manifest><spine>{spine}</spine></package>")
+    package = (
+        f'<?xml version="1.0"?>{prolog}<package xmlns="http://www.idpf.org/2007/opf" version="3.0">'
+        f"<manifest>{items}</manifest><spine>{spine}</spine></package>"
+    )
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("mimetype", "application/epub+zip")
         archive.writestr("META-INF/container.xml", CONTAINER)
         archive.writestr("OEBPS/book.opf", package)
         for i, body in reversed(list(enumerate(chapters))):
-            archive.writestr(f"OEBPS/text/ch {i}.xhtml",
-                             '<?xml version="1.0" encoding="utf-8"?><html xmlns="http://www.w3.org/1999/xhtml">'
-                             f"<head><title/></head><body>{body}</body></html>")
+            archive.writestr(
+                f"OEBPS/text/ch {i}.xhtml",
+                '<?xml version="1.0" encoding="utf-8"?><html xmlns="http://www.w3.org/1999/xhtml">'
+                f"<head><title/></head><body>{body}</body></html>",
+            )
         for name, data in (extra or {}).items():
             archive.writestr(name, data)
     return path

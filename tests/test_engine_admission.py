@@ -93,15 +93,19 @@ def test_a_cache_of_something_else_than_keys_is_refused(prefix: str) -> None:
         admit(module)
 
 
-@pytest.mark.parametrize("prefix", ["FalconH1", "Lfm2", "Qwen3Next", "Bamba", "Zamba2", "Jamba"])
+@pytest.mark.parametrize("name", [name for name in ("gemma3n", "gemma4") if name in tiny.ARCHITECTURES])
+def test_layers_that_share_the_keys_of_another_are_refused(name: str) -> None:
+    prefix, options = tiny.ARCHITECTURES[name]
+    with pytest.raises(ModelError):
+        admit(tiny.build(prefix, {**options, "num_kv_shared_layers": 2}))
+
+
+@pytest.mark.parametrize("prefix", ["FalconH1", "Lfm2", "Qwen3Next", "Jamba"])
 def test_a_hybrid_with_other_states_than_keys_is_refused(prefix: str) -> None:
     if not hasattr(transformers, f"{prefix}Config"):
         pytest.skip("this transformers has no such model")
     options = {"layer_types": ["conv", "full_attention"]} if prefix == "Lfm2" else {}
-    try:
-        module = fresh(prefix, **options)
-    except Exception as error:
-        pytest.skip(f"cannot be built tiny: {type(error).__name__}")
+    module = fresh(prefix, **options)
     with pytest.raises(ModelError):
         admit(module)
 
@@ -377,7 +381,7 @@ def test_a_gguf_file_is_loaded(tmp_path: Path) -> None:
         ("nowhere.gguf", "there is no model at nowhere.gguf"),
         ("a/b/c", "there is no model at a/b/c"),
         ("nobody-here/no-model", "cannot load nobody-here/no-model"),
-        ("", ""),
+        ("", "cannot load|there is no model"),
     ],
 )
 def test_what_is_not_there_is_said(spec: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,9 +423,10 @@ def empty(path: Path) -> None:
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"])
 @pytest.mark.parametrize("harm", [Path.unlink, truncate, garble, empty])
 def test_a_damaged_folder_is_refused(name: str, harm: Callable[[Path], None], copied: Path) -> None:
-    if name == "tokenizer_config.json" and harm is Path.unlink:
-        pytest.skip("a folder without it can be loaded")
     harm(copied / name)
+    if name == "tokenizer_config.json" and harm is Path.unlink:
+        load_model(str(copied), device="cpu")  # the rest is enough
+        return
     with pytest.raises(ModelError):
         load_model(str(copied), device="cpu")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 import weakref
 from collections.abc import Iterator
@@ -248,6 +249,8 @@ def rotated_by_the_model(model: Model, index: int, keys: Tensor) -> Tensor:
     layer_types = getattr(model.config, "layer_types", None)
     arguments = [layer_types[index]] if isinstance(model.config.rope_parameters.get("full_attention"), dict) else []
     cos, sin = model.base.rotary_emb(keys[None], torch.arange(keys.shape[1])[None], *arguments)
+    if list(inspect.signature(rotate).parameters)[1] == "cos":  # it rotates one tensor
+        return rotate(keys[None], cos, sin)[0]
     return rotate(keys[None], keys[None], cos, sin)[1][0]
 
 

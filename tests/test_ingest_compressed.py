@@ -25,8 +25,11 @@ from infinipot_cli.errors import InputError
 from infinipot_cli.ingest import Source, open_sources
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress,
-    "zstd": lambda data: zstandard.ZstdCompressor().compress(data)}
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": lambda data: zstandard.ZstdCompressor().compress(data),
+}
 codecs = pytest.mark.parametrize("codec", COMPRESS)
 TEXT = "".join(f"line {i}: {random.Random(i).random()}\n" for i in range(20_000))
 
@@ -116,8 +119,11 @@ def zstd_bomb(size: int) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("bomb", [gzip.compress(b"\n" * (60 << 20), 9), bz2.compress(b" " * (60 << 20)),
-                                  zstd_bomb(60 << 20)], ids=["gzip", "bzip2", "zstd"])
+@pytest.mark.parametrize(
+    "bomb",
+    [gzip.compress(b"\n" * (60 << 20), 9), bz2.compress(b" " * (60 << 20)), zstd_bomb(60 << 20)],
+    ids=["gzip", "bzip2", "zstd"],
+)
 def test_bombs_are_stopped_in_little_memory(bomb: bytes) -> None:
     source = stream_source([bomb], max_ratio=500)
     tracemalloc.start()

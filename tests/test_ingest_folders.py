@@ -30,8 +30,17 @@ def names(root: Path, **options: object) -> tuple[list[str], list[str]]:
 
 
 def test_folders_are_read_sorted_and_what_is_left_out_is_said(tmp_path: Path) -> None:
-    tree(tmp_path, b="b", a__z="z", a__b__c="c", a_dot_txt="a", _dot_hidden="no", _dot_git__x="no",
-         picture=b"\x89PNG\r\n\x1a\n\0\0", empty="")
+    tree(
+        tmp_path,
+        b="b",
+        a__z="z",
+        a__b__c="c",
+        a_dot_txt="a",
+        _dot_hidden="no",
+        _dot_git__x="no",
+        picture=b"\x89PNG\r\n\x1a\n\0\0",
+        empty="",
+    )
     make_pdf(tmp_path / "p.pdf", [["A page with some text on it."]])
     read, skipped = names(tmp_path)
     assert read == ["a/b/c", "a/z", "a.txt", "b", "p.pdf"]
@@ -40,9 +49,18 @@ def test_folders_are_read_sorted_and_what_is_left_out_is_said(tmp_path: Path) ->
 
 
 def test_gitignore_rules_nest(tmp_path: Path) -> None:
-    tree(tmp_path, _dot_gitignore="*.log\n/build/\n!keep.log\n[bad\n", a_dot_log="x", keep_dot_log="x", build__x="x",
-         src__build__y="x", src__a_dot_py="x", src__gen__b_dot_py="x", src___dot_gitignore="gen/\n!a.log\n",
-         src__a_dot_log="x")
+    tree(
+        tmp_path,
+        _dot_gitignore="*.log\n/build/\n!keep.log\n[bad\n",
+        a_dot_log="x",
+        keep_dot_log="x",
+        build__x="x",
+        src__build__y="x",
+        src__a_dot_py="x",
+        src__gen__b_dot_py="x",
+        src___dot_gitignore="gen/\n!a.log\n",
+        src__a_dot_log="x",
+    )
     read, skipped = names(tmp_path)
     assert read == ["keep.log", "src/a.log", "src/a.py", "src/build/y"]
     assert "build: ignored by .gitignore" in skipped
@@ -50,8 +68,9 @@ def test_gitignore_rules_nest(tmp_path: Path) -> None:
 
 
 def test_the_rules_of_the_repository_hold_in_its_folders(tmp_path: Path) -> None:
-    tree(tmp_path, _dot_git__HEAD="x", _dot_gitignore="*.log\nout/\n", src__a_dot_log="x", src__b="x",
-         out__c_dot_log="x")
+    tree(
+        tmp_path, _dot_git__HEAD="x", _dot_gitignore="*.log\nout/\n", src__a_dot_log="x", src__b="x", out__c_dot_log="x"
+    )
     assert names(tmp_path / "src")[0] == ["b"]
     assert names(tmp_path / "out")[0] == ["c.log"]  # named on purpose
 
@@ -72,8 +91,13 @@ def test_links_and_odd_files_do_no_harm(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     read, skipped = names(tmp_path)
     assert read == ["a", "d/b"]
-    assert sorted(skipped) == ["broken: a broken link", "d/up: a link to a folder", "pipe: not a regular file",
-                               "same: a file that is read under another name", "self: a broken link"]
+    assert sorted(skipped) == [
+        "broken: a broken link",
+        "d/up: a link to a folder",
+        "pipe: not a regular file",
+        "same: a file that is read under another name",
+        "self: a broken link",
+    ]
 
 
 def test_one_bad_file_does_not_stop_a_folder(tmp_path: Path) -> None:

@@ -55,8 +55,10 @@ def test_a_page_reads_as_a_reader_sees_it() -> None:
     assert source.report().skipped == ["navigation (1 block)"]
 
 
-@pytest.mark.parametrize("head", [b"<html>", b"  <!-- a --><!-- b -->\n<HTML lang='x'>", b"<!DocType HTML>",
-                                  b'<?xml version="1.0"?>\n<html>'])
+@pytest.mark.parametrize(
+    "head",
+    [b"<html>", b"  <!-- a --><!-- b -->\n<HTML lang='x'>", b"<!DocType HTML>", b'<?xml version="1.0"?>\n<html>'],
+)
 def test_html_is_recognised(head: bytes) -> None:
     source = stream_source([head + b"<body><p>Hello</p></body></html>"])
     assert (source.kind, text_of(source)) == ("html", "Hello\n")
@@ -71,10 +73,17 @@ def test_html_by_suffix_option_and_compression(tmp_path: Path) -> None:
     assert text_of(stream_source([PAGE.encode()], input_type="text")) == PAGE
 
 
-@pytest.mark.parametrize(("declared", "encoding"), [
-    ('<meta charset="windows-1251">', "cp1251"),
-    ('<meta http-equiv="x" content="text/html; charset=euc-jp">', "euc_jp"),
-    ("", "utf-8"), ("", "utf-16"), ('<meta charset="iso-8859-1">', "utf-8"), ('<meta charset="nonsense">', "utf-8")])
+@pytest.mark.parametrize(
+    ("declared", "encoding"),
+    [
+        ('<meta charset="windows-1251">', "cp1251"),
+        ('<meta http-equiv="x" content="text/html; charset=euc-jp">', "euc_jp"),
+        ("", "utf-8"),
+        ("", "utf-16"),
+        ('<meta charset="iso-8859-1">', "utf-8"),
+        ('<meta charset="nonsense">', "utf-8"),
+    ],
+)
 def test_html_encodings(declared: str, encoding: str) -> None:
     words = {"cp1251": "Все счастливые семьи", "euc_jp": "吾輩は猫である"}.get(encoding, "plain")
     page = f"<!doctype html><html><head>{declared}</head><body><p>{words}</p></body></html>"
@@ -121,8 +130,11 @@ def test_hostile_epubs_are_refused(tmp_path: Path) -> None:
     assert text_of(file_source(make_epub(tmp_path / "b.epub", ["<p>x</p>"], prolog=plain))) == "x\n"
     drm = CONTAINER.replace("<rootfiles>", "<rootfiles><CipherReference URI='OEBPS/text/ch%200.xhtml'/>")
     with pytest.raises(InputError, match="DRM"):
-        list(file_source(make_epub(tmp_path / "c.epub", ["<p>x</p>"],
-                                   extra={"META-INF/encryption.xml": drm.encode()})).passages())
+        list(
+            file_source(
+                make_epub(tmp_path / "c.epub", ["<p>x</p>"], extra={"META-INF/encryption.xml": drm.encode()})
+            ).passages()
+        )
     with pytest.raises(InputError, match="more than 1"):
         file_source(make_epub(tmp_path / "d.epub", ["<p>x</p>", "<p>y</p>"]), max_pages=1)
 
@@ -160,11 +172,14 @@ def letter(tmp_path: Path) -> Path:
     paragraph = document.add_paragraph("Yours\tfaithfully")
     paragraph.add_run("").add_break()
     word = nsdecls("w")
-    for xml in (f"<w:ins {word}><w:r><w:t> inserted</w:t></w:r></w:ins>",
-                f"<w:del {word}><w:r><w:delText>deleted</w:delText></w:r></w:del>"):
+    for xml in (
+        f"<w:ins {word}><w:r><w:t> inserted</w:t></w:r></w:ins>",
+        f"<w:del {word}><w:r><w:delText>deleted</w:delText></w:r></w:del>",
+    ):
         paragraph._p.append(parse_xml(xml))
-    document.element.body.insert(2, parse_xml(
-        f"<w:sdt {word}><w:sdtContent><w:p><w:r><w:t>controlled</w:t></w:r></w:p></w:sdtContent></w:sdt>"))
+    document.element.body.insert(
+        2, parse_xml(f"<w:sdt {word}><w:sdtContent><w:p><w:r><w:t>controlled</w:t></w:r></w:p></w:sdtContent></w:sdt>")
+    )
     document.add_paragraph("a point", style="List Bullet")
     document.sections[0].header.paragraphs[0].text = "Company"
     document.save(str(tmp_path / "letter.docx"))
@@ -174,8 +189,10 @@ def letter(tmp_path: Path) -> Path:
 def test_word_documents_read_in_document_order(letter: Path) -> None:
     for source in (file_source(letter), stream_source([letter.read_bytes()])):
         assert source.kind == "docx"
-        assert text_of(source) == ("\nA letter\n\nDear reader,\ncontrolled\nName | Sum\nAnn | 7 pounds\n\n"
-                                   "Yours\tfaithfully\n inserted\na point\n")
+        assert text_of(source) == (
+            "\nA letter\n\nDear reader,\ncontrolled\nName | Sum\nAnn | 7 pounds\n\n"
+            "Yours\tfaithfully\n inserted\na point\n"
+        )
         assert source.report().skipped == ["page headers"]
 
 
@@ -189,12 +206,20 @@ def rewrite(path: Path, target: Path, member: str, change: object) -> Path:
 
 def test_notes_follow_the_text(letter: Path, tmp_path: Path) -> None:
     word = nsdecls("w")
-    notes = (f'<w:footnotes {word}><w:footnote w:id="0"><w:p/></w:footnote><w:footnote w:id="2"><w:p><w:r>'
-             "<w:t>See the map.</w:t></w:r></w:p></w:footnote></w:footnotes>")
-    relation = (b'<Relationship Id="rId99" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/'
-                b'footnotes" Target="footnotes.xml"/></Relationships>')
-    path = rewrite(letter, tmp_path / "notes.docx", "word/_rels/document.xml.rels",
-                   lambda data: data.replace(b"</Relationships>", relation))
+    notes = (
+        f'<w:footnotes {word}><w:footnote w:id="0"><w:p/></w:footnote><w:footnote w:id="2"><w:p><w:r>'
+        "<w:t>See the map.</w:t></w:r></w:p></w:footnote></w:footnotes>"
+    )
+    relation = (
+        b'<Relationship Id="rId99" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/'
+        b'footnotes" Target="footnotes.xml"/></Relationships>'
+    )
+    path = rewrite(
+        letter,
+        tmp_path / "notes.docx",
+        "word/_rels/document.xml.rels",
+        lambda data: data.replace(b"</Relationships>", relation),
+    )
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("word/footnotes.xml", notes)
     assert text_of(file_source(path)).endswith("a point\n[note 2] See the map.\n")

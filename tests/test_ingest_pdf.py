@@ -22,8 +22,16 @@ WORDS = ["anchor", "beacon", "cable", "dinghy", "ensign", "foresail", "galley", 
 
 def book(pages: int) -> list[list[str]]:
     """Pages with a header that alternates between left and right, a page number, and text of their own."""
-    return [["A Sea Story" if page % 2 else "Chapter of storms", f"The {WORDS[page % 10]} of day {page}.", *BODY,
-             f"The {WORDS[page * 3 % 10]} was gone.", f"- {page} -"] for page in range(1, pages + 1)]
+    return [
+        [
+            "A Sea Story" if page % 2 else "Chapter of storms",
+            f"The {WORDS[page % 10]} of day {page}.",
+            *BODY,
+            f"The {WORDS[page * 3 % 10]} was gone.",
+            f"- {page} -",
+        ]
+        for page in range(1, pages + 1)
+    ]
 
 
 def test_pages_are_places(tmp_path: Path) -> None:
@@ -61,8 +69,10 @@ def test_running_headers_and_page_numbers_are_dropped(tmp_path: Path) -> None:
 
 
 def test_what_repeats_by_chance_is_no_running_line() -> None:
-    tables = [(page, f"{page * 37 % 100} {page}\n12 {page * 11 % 50}\ntext {page}x{page}\n7\n{page % 3}\n")
-              for page in range(1, 20)]
+    tables = [
+        (page, f"{page * 37 % 100} {page}\n12 {page * 11 % 50}\ntext {page}x{page}\n7\n{page % 3}\n")
+        for page in range(1, 20)
+    ]
     lines = RunningLines(tables)
     assert [lines.strip(*page) for page in tables] == [text for _, text in tables]
     few = [(1, "Same\nx"), (2, "Same\ny")]
@@ -82,7 +92,8 @@ def test_page_text_is_cleaned() -> None:
     cleaner = PageCleaner()
     cleaner.learn("the well-known story")
     assert cleaner.clean("the well\ufffeknown cap\ufffetain of state\ufffeof-the-art CIFAR\ufffe100\r\n") == (
-        "the well-known captain of state-of-the-art CIFAR-100\n")
+        "the well-known captain of state-of-the-art CIFAR-100\n"
+    )
     assert cleaner.clean("o\ufb03ce \ufb01sh\x00 \x02x²\u00ad\r\ny  \r\n\r\n") == "office fish x²y\n"
     assert cleaner.clean("\r\n \r\n") == ""
 
@@ -92,11 +103,15 @@ def test_scans_are_told_from_texts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="9 of its 10 pages hold no text") as caught:
         list(scan.passages())
     assert "ocrmypdf" in (caught.value.hint or "")
-    partly = file_source(make_pdf(
-        tmp_path / "partly.pdf", [BODY, ["[image]"], ["[image]"], [], BODY, ["[image]", "7"]]))
+    partly = file_source(
+        make_pdf(tmp_path / "partly.pdf", [BODY, ["[image]"], ["[image]"], [], BODY, ["[image]", "7"]])
+    )
     assert text_of(partly).count("captain") == 2
-    assert partly.report().skipped == ["pages 2-3: no text, an image", "page 4: no text",
-                                       "page 6: almost no text, an image"]
+    assert partly.report().skipped == [
+        "pages 2-3: no text, an image",
+        "page 4: no text",
+        "page 6: almost no text, an image",
+    ]
 
 
 def test_a_short_text_is_no_scan(tmp_path: Path) -> None:
@@ -153,21 +168,33 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def one_stream(path: Path, filters: str, packed: bytes) -> Path:
     """A PDF of one page whose description is packed by hand."""
-    page = ("<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R/Resources<</Font<</F"
-            "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>")
-    objects = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[3 0 R]/Count 1>>", page.encode(),
-               b"<</Length %d/Filter%s>>stream\n%s\nendstream" % (len(packed), filters.encode(), packed)]
+    page = (
+        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 4 0 R/Resources<</Font<</F"
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>"
+    )
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        page.encode(),
+        b"<</Length %d/Filter%s>>stream\n%s\nendstream" % (len(packed), filters.encode(), packed),
+    ]
     body = b"".join(b"%d 0 obj\n%s\nendobj\n" % entry for entry in enumerate(objects, 1))
     path.write_bytes(b"%PDF-1.4\n" + body + b"trailer<</Size 5/Root 1 0 R>>\nstartxref\n0\n%%EOF")
     return path
 
 
-@pytest.mark.parametrize(("filters", "pack"), [
-    ("/FlateDecode", zlib.compress), ("[/FlateDecode/FlateDecode]", lambda data: zlib.compress(zlib.compress(data))),
-    ("[/ASCII85Decode /FlateDecode]", lambda data: base64.a85encode(zlib.compress(data)) + b"~>"),
-    ("[/AHx/Fl]", lambda data: zlib.compress(data).hex().encode() + b">")])
-def test_bombs_are_refused_before_pdfium_sees_them(tmp_path: Path, filters: str,
-                                                   pack: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(
+    ("filters", "pack"),
+    [
+        ("/FlateDecode", zlib.compress),
+        ("[/FlateDecode/FlateDecode]", lambda data: zlib.compress(zlib.compress(data))),
+        ("[/ASCII85Decode /FlateDecode]", lambda data: base64.a85encode(zlib.compress(data)) + b"~>"),
+        ("[/AHx/Fl]", lambda data: zlib.compress(data).hex().encode() + b">"),
+    ],
+)
+def test_bombs_are_refused_before_pdfium_sees_them(
+    tmp_path: Path, filters: str, pack: Callable[[bytes], bytes]
+) -> None:
     words = b"BT /F 12 Tf 100 700 Td (a line of words, long enough) Tj ET "
     assert "long enough" in text_of(file_source(one_stream(tmp_path / "a.pdf", filters, pack(words * 3))))
     bomb = one_stream(tmp_path / "bomb.pdf", filters, pack(b"q " * (9 << 20)))
@@ -176,11 +203,14 @@ def test_bombs_are_refused_before_pdfium_sees_them(tmp_path: Path, filters: str,
 
 
 def test_several_threads_may_read(tmp_path: Path) -> None:
-    paths = [make_pdf(tmp_path / f"{i}.pdf", [[*BODY, f"Book {i}, page {page}."] for page in range(9)])
-             for i in range(4)]
+    paths = [
+        make_pdf(tmp_path / f"{i}.pdf", [[*BODY, f"Book {i}, page {page}."] for page in range(9)]) for i in range(4)
+    ]
     texts: dict[int, str] = {}
-    threads = [threading.Thread(target=lambda i=i, path=path: texts.__setitem__(i, text_of(file_source(path))))
-               for i, path in enumerate(paths)]
+    threads = [
+        threading.Thread(target=lambda i=i, path=path: texts.__setitem__(i, text_of(file_source(path))))
+        for i, path in enumerate(paths)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

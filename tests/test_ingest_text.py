@@ -28,7 +28,8 @@ ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-16-le", "utf-32",
 
 lines = st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn", "Co"), include_characters="\n\t "), max_size=300)
 texts = st.lists(st.tuples(lines, st.integers(1, 60)), min_size=1, max_size=6).map(
-    lambda parts: "Beginning.\n" + "".join((line + "\n" * (n % 2)) * n for line, n in parts))
+    lambda parts: "Beginning.\n" + "".join((line + "\n" * (n % 2)) * n for line, n in parts)
+)
 
 
 def cut(data: bytes, at: list[int]) -> list[bytes]:
@@ -66,9 +67,20 @@ def test_any_bytes_at_all_give_the_same_in_any_pieces(data: bytes, at: list[int]
     assert outcomes[0] == outcomes[1]
 
 
-@pytest.mark.parametrize(("text", "encoding"), [
-    (GERMAN, "cp1252"), (GERMAN, "utf-8"), (RUSSIAN, "cp1251"), (RUSSIAN, "koi8-r"), (JAPANESE, "shift_jis"),
-    (JAPANESE, "euc_jp"), (GERMAN, "utf-16-le"), (RUSSIAN, "utf-16-be"), (GERMAN, "utf-32-le")])
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (GERMAN, "cp1252"),
+        (GERMAN, "utf-8"),
+        (RUSSIAN, "cp1251"),
+        (RUSSIAN, "koi8-r"),
+        (JAPANESE, "shift_jis"),
+        (JAPANESE, "euc_jp"),
+        (GERMAN, "utf-16-le"),
+        (RUSSIAN, "utf-16-be"),
+        (GERMAN, "utf-32-le"),
+    ],
+)
 def test_encodings_are_recognised(text: str, encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_bytes((ENGLISH * 100 + text * 200).encode(encoding))
@@ -146,9 +158,12 @@ def test_memory_does_not_grow_with_the_stream() -> None:
 
 
 def test_binary_is_refused_by_name(tmp_path: Path) -> None:
-    for data, words in ((b"\x89PNG\r\n\x1a\n" + bytes(99), "a PNG image"), (b"\x7fELF" + bytes(500), "ELF"),
-                        (os.urandom(64) + bytes(64) + b"\x00\xd8\x00" * 99, "binary data"),
-                        (b"{\\rtf1 Hello}", "an RTF document")):
+    for data, words in (
+        (b"\x89PNG\r\n\x1a\n" + bytes(99), "a PNG image"),
+        (b"\x7fELF" + bytes(500), "ELF"),
+        (os.urandom(64) + bytes(64) + b"\x00\xd8\x00" * 99, "binary data"),
+        (b"{\\rtf1 Hello}", "an RTF document"),
+    ):
         path = tmp_path / "x"
         path.write_bytes(data)
         with pytest.raises(InputError, match=words) as caught:
@@ -230,8 +245,15 @@ def test_pots_are_told_from_documents(tmp_path: Path) -> None:
 
 
 def test_importing_ingestion_imports_no_format_library() -> None:
-    code = ("import sys, infinipot_cli.ingest; print([m for m in ('pypdf', 'pypdfium2', 'selectolax', 'docx', "
-            "'chardet', 'zstandard', 'pathspec', 'typer', 'rich', 'torch') if m in sys.modules])")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    code = (
+        "import sys, infinipot_cli.ingest; print([m for m in ('pypdf', 'pypdfium2', 'selectolax', 'docx', "
+        "'chardet', 'zstandard', 'pathspec', 'typer', 'rich', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert done.stdout.strip() == "[]"

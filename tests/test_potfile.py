@@ -1,4 +1,4 @@
-"""Pot files: what is saved is what is loaded, and nothing that is not a sound pot of this model is ever answered from."""
+"""Pot files: what is saved is what is loaded, and what is not a sound pot of this model is never answered from."""
 
 from __future__ import annotations
 

@@ -98,6 +98,19 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt-oss": ("GptOss", {**_WINDOWED, "num_local_experts": 4, "num_experts_per_tok": 2, "rope_parameters": _YARN}),
     "cohere2": ("Cohere2", {**_WINDOWED, "logit_scale": 0.25}),
 }
+_PER_LAYER: dict[str, Any] = {**_WINDOWED, "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8}
+_ALTUP = {
+    "intermediate_size": [48] * 4,
+    "activation_sparsity_pattern": [0.0] * 4,
+    "laurel_rank": 4,
+    "altup_num_inputs": 2,
+}
+# Not in every release of transformers that is supported.
+_NEWER: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3n": ("Gemma3nText", {**_PER_LAYER, **_ALTUP, "num_kv_shared_layers": 0}),
+    "gemma4": ("Gemma4Text", {**_PER_LAYER, "global_head_dim": 16, "num_kv_shared_layers": 0}),
+}
+ARCHITECTURES |= {name: made for name, made in _NEWER.items() if hasattr(transformers, f"{made[0]}Config")}
 # Every layer of these slides a window: nothing is left that a cycle could distil.
 ALL_WINDOWED = ("mistral-window",)
 

@@ -16,5 +16,16 @@ from infinipot_cli.ingest.types import KINDS, MAX_PASSAGE, IngestOptions, Passag
 
 sniff_pot = is_pot
 
-__all__ = ["KINDS", "MAX_PASSAGE", "IngestOptions", "Passage", "PeekableStream", "Source", "SourceReport",
-           "Sources", "is_pot", "open_sources", "sniff_pot"]
+__all__ = [
+    "KINDS",
+    "MAX_PASSAGE",
+    "IngestOptions",
+    "Passage",
+    "PeekableStream",
+    "Source",
+    "SourceReport",
+    "Sources",
+    "is_pot",
+    "open_sources",
+    "sniff_pot",
+]

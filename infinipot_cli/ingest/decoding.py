@@ -7,8 +7,13 @@ import re
 import unicodedata
 from itertools import islice
 
-_BOMS = ((codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"), (codecs.BOM_UTF8, "utf-8"),
-         (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_BOMS = (
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 _SAMPLE = 1 << 16
 _SAMPLE_NON_ASCII = 500
 """Non-ASCII bytes that are enough to guess by: a slow stream need not wait for the whole sample."""
@@ -114,7 +119,7 @@ class TextDecoder:
         passed = b""
         if not self._held:
             found = _NOT_ASCII.search(data)
-            passed, data = (data[: found.start()], data[found.start():]) if found else (data, b"")
+            passed, data = (data[: found.start()], data[found.start() :]) if found else (data, b"")
             self._context = (self._context + passed)[-_CONTEXT:]
         self._held += data
         encoding = self._verdict(final) if self._held else None

@@ -86,8 +86,14 @@ class ExpandingReader:
     or when they expand more than ``max_ratio`` times.
     """
 
-    def __init__(self, stream: ShortReader, compression: str, max_ratio: float,
-                 packed_bytes: Callable[[], int], warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        stream: ShortReader,
+        compression: str,
+        max_ratio: float,
+        packed_bytes: Callable[[], int],
+        warn: Callable[[str], None],
+    ) -> None:
         self._stream = stream
         self._name = compression
         self._max_ratio = max_ratio
@@ -113,8 +119,10 @@ class ExpandingReader:
             if self._member.eof:
                 data = self._next_member(self._member.unused_data)
             elif not (data := self._stream.read1(CHUNK)):
-                raise InputError(f"the {self._name} data are cut off: the file or the stream ended too soon",
-                                 hint="fetch or make the file again")
+                raise InputError(
+                    f"the {self._name} data are cut off: the file or the stream ended too soon",
+                    hint="fetch or make the file again",
+                )
         return b""
 
     def close(self) -> None:
@@ -136,17 +144,21 @@ class ExpandingReader:
 
     def _damaged(self, error: Exception) -> InputError:
         if "memory" in str(error).lower():
-            return InputError(f"the {self._name} data need too much memory to unpack",
-                              hint="unpack them outside and pipe them in, for example: zstd -dc --long=31 FILE | …")
+            return InputError(
+                f"the {self._name} data need too much memory to unpack",
+                hint="unpack them outside and pipe them in, for example: zstd -dc --long=31 FILE | …",
+            )
         return InputError(f"the {self._name} data are damaged: {error}")
 
     def _counted(self, output: bytes) -> bytes:
         self._unpacked += len(output)
         packed = max(self._packed_bytes(), 1)
         if self._unpacked > _RATIO_FREE and self._unpacked > self._max_ratio * packed:
-            raise InputError(f"expands more than {self._max_ratio:g} times ({packed:,} bytes to over "
-                             f"{self._unpacked:,}): this looks like a decompression bomb",
-                             hint="if it is not, unpack it outside and pipe it in")
+            raise InputError(
+                f"expands more than {self._max_ratio:g} times ({packed:,} bytes to over "
+                f"{self._unpacked:,}): this looks like a decompression bomb",
+                hint="if it is not, unpack it outside and pipe it in",
+            )
         return output
 
     def _next_member(self, data: bytes) -> bytes:

@@ -104,8 +104,11 @@ def _table(table: Any) -> Iterator[str]:
     for row in table.iter(_W + "tr"):
         if next(row.iterancestors(_W + "tbl")) is not table:
             continue
-        cells = [" ".join(" ".join(_blocks(cell)).split()) for cell in row.iter(_W + "tc")
-                 if next(cell.iterancestors(_W + "tr")) is row]
+        cells = [
+            " ".join(" ".join(_blocks(cell)).split())
+            for cell in row.iter(_W + "tc")
+            if next(cell.iterancestors(_W + "tr")) is row
+        ]
         if any(cells):
             yield " | ".join(cells) + "\n"
     yield "\n"

@@ -112,6 +112,7 @@ class Feed:
             if len(self.compressions) == _MAX_LAYERS:
                 raise InputError(f"is compressed more than {_MAX_LAYERS} times over")
             self.compressions.append(name)
-            stream = PeekableStream(ExpandingReader(
-                stream, name, self._options.max_ratio, lambda: meter.count, self.warnings.append))
+            stream = PeekableStream(
+                ExpandingReader(stream, name, self._options.max_ratio, lambda: meter.count, self.warnings.append)
+            )
         return stream

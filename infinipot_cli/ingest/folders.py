@@ -75,8 +75,15 @@ class FolderWalk:
         """Whether an entry is a regular file that was not met before under another name."""
         try:
             status = entry.stat()
-            reason = ("a link to a folder" if entry.is_dir() else "not a regular file" if not entry.is_file()
-                      else "empty" if status.st_size == 0 else "")
+            reason = (
+                "a link to a folder"
+                if entry.is_dir()
+                else "not a regular file"
+                if not entry.is_file()
+                else "empty"
+                if status.st_size == 0
+                else ""
+            )
         except OSError as error:
             reason = "a broken link" if entry.is_symlink() else f"cannot be read: {error.strerror}"
         if not reason:

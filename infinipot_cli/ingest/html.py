@@ -15,26 +15,74 @@ from infinipot_cli.ingest.types import SourceReport
 MAX_MARKUP = 64 << 20
 """Most bytes of one HTML page: its tree takes about ten times as much memory."""
 
-_DROPPED = frozenset({
-    "script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "audio", "video",
-    "button", "select", "textarea", "datalist", "head"
-})
-_BLOCKS = frozenset({
-    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog",
-    "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr",
-    "html", "legend", "li", "main", "menu", "ol", "optgroup", "section", "summary", "table", "tbody",
-    "tfoot", "thead", "tr", "ul"
-})
+_DROPPED = frozenset(
+    {
+        "script",
+        "style",
+        "noscript",
+        "template",
+        "svg",
+        "iframe",
+        "object",
+        "canvas",
+        "audio",
+        "video",
+        "button",
+        "select",
+        "textarea",
+        "datalist",
+        "head",
+    }
+)
+_BLOCKS = frozenset(
+    {
+        "address",
+        "article",
+        "aside",
+        "blockquote",
+        "body",
+        "caption",
+        "center",
+        "dd",
+        "details",
+        "dialog",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "header",
+        "hgroup",
+        "hr",
+        "html",
+        "legend",
+        "li",
+        "main",
+        "menu",
+        "ol",
+        "optgroup",
+        "section",
+        "summary",
+        "table",
+        "tbody",
+        "tfoot",
+        "thead",
+        "tr",
+        "ul",
+    }
+)
 # These stand apart by an empty line.
-_PARAGRAPHS = frozenset({
-    "p", "h1", "h2", "h3", "h4", "h5", "h6", "pre"
-})
-_VOID = frozenset({
-    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"
-})
+_PARAGRAPHS = frozenset({"p", "h1", "h2", "h3", "h4", "h5", "h6", "pre"})
+_VOID = frozenset(
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+)
 _SELF_CLOSED = re.compile(r"<([A-Za-z][\w:.-]*)((?:\s[^<>]*?)?)/>")
-_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)|<\?xml[^>]{0,100}?encoding=[\"']([\w.:-]+)",
-                      re.IGNORECASE)
+_CHARSET = re.compile(
+    rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)|<\?xml[^>]{0,100}?encoding=[\"']([\w.:-]+)", re.IGNORECASE
+)
 _SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
 _INVISIBLE = str.maketrans("", "", "\u00ad\u200b\ufeff\x00")
 
@@ -61,8 +109,10 @@ def _read_bounded(stream: PeekableStream) -> bytes:
         parts.append(data)
         have += len(data)
         if have > MAX_MARKUP:
-            raise InputError(f"is an HTML page of more than {MAX_MARKUP:,} bytes",
-                             hint="--input-type text reads it as plain text, tags and all")
+            raise InputError(
+                f"is an HTML page of more than {MAX_MARKUP:,} bytes",
+                hint="--input-type text reads it as plain text, tags and all",
+            )
     return b"".join(parts)
 
 

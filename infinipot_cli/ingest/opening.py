@@ -23,14 +23,21 @@ from infinipot_cli.ingest.text import TextExtractor
 from infinipot_cli.ingest.types import IngestOptions
 
 _EXTRACTORS: dict[str, type[Extractor]] = {
-    "text": TextExtractor, "html": HtmlExtractor, "pdf": PdfExtractor,
-    "epub": EpubExtractor, "docx": DocxExtractor,
+    "text": TextExtractor,
+    "html": HtmlExtractor,
+    "pdf": PdfExtractor,
+    "epub": EpubExtractor,
+    "docx": DocxExtractor,
 }
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml", ".html.gz", ".htm.gz")
-_CONVERT_HINT = "convert it to text or PDF first, for example: markitdown FILE | infinipot ask - \"…\""
+_CONVERT_HINT = 'convert it to text or PDF first, for example: markitdown FILE | infinipot ask - "…"'
 _ZIP_CONTENTS = (("META-INF/container.xml", "epub"), ("word/document.xml", "docx"))
-_OTHER_ZIPS = (("xl/", "an Excel workbook"), ("ppt/", "a PowerPoint presentation"),
-               ("META-INF/manifest.xml", "an OpenDocument file"), ("META-INF/MANIFEST.MF", "a Java archive"))
+_OTHER_ZIPS = (
+    ("xl/", "an Excel workbook"),
+    ("ppt/", "a PowerPoint presentation"),
+    ("META-INF/manifest.xml", "an OpenDocument file"),
+    ("META-INF/MANIFEST.MF", "a Java archive"),
+)
 
 
 class Sources(Iterator[Source]):
@@ -60,8 +67,10 @@ class Sources(Iterator[Source]):
                 readable = readable or not source.is_barren
         if not readable:
             reasons = "; ".join(self.skipped[:3]) + ("; …" if len(self.skipped) > 3 else "")
-            raise InputError(f"nothing readable in {', '.join(self._names) or 'no sources'}",
-                             hint=f"skipped: {reasons}" if reasons else None)
+            raise InputError(
+                f"nothing readable in {', '.join(self._names) or 'no sources'}",
+                hint=f"skipped: {reasons}" if reasons else None,
+            )
 
     def _explicit(self, name: str) -> Source:
         if not name:  # which would stand for the current folder
@@ -76,8 +85,7 @@ class Sources(Iterator[Source]):
     def _stdin_source(self) -> Source:
         if self._stdin is None:
             raise InputError("standard input is closed")
-        return _build("stdin", None, Feed(None, self._stdin, self._options), _stream_size(self._stdin),
-                      self._options)
+        return _build("stdin", None, Feed(None, self._stdin, self._options), _stream_size(self._stdin), self._options)
 
     def _in_folder(self, folder: Path) -> Iterator[Source]:
         walk = FolderWalk(folder, self._options)
@@ -92,8 +100,7 @@ class Sources(Iterator[Source]):
                 self.skipped.append(f"{path}: {reason}")
 
 
-def open_sources(names: Sequence[str], options: IngestOptions | None = None,
-                 stdin: BinaryIO | None = None) -> Sources:
+def open_sources(names: Sequence[str], options: IngestOptions | None = None, stdin: BinaryIO | None = None) -> Sources:
     """The documents that ``names`` stand for: files, folders, and "-" for ``stdin``.
 
     Iterating raises InputError for a named file that cannot be read, and at the end if there was nothing
@@ -131,8 +138,9 @@ def _stream_size(stream: BinaryIO) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _build(name: str, path: Path | None, feed: Feed, size: int | None, options: IngestOptions,
-           tolerant: bool = False) -> Source:
+def _build(
+    name: str, path: Path | None, feed: Feed, size: int | None, options: IngestOptions, tolerant: bool = False
+) -> Source:
     try:
         head = feed.peek()
         extractor = _EXTRACTORS[options.input_type or _kind(head, name, feed, options)](feed, options)

@@ -34,8 +34,8 @@ def refuse_bombs(path: Path) -> None:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for match in _STREAM.finditer(data):
-            before = data[max(0, match.start() - _DICTIONARY_BYTES): match.start()]
-            dictionary = before[before.rfind(b"obj") + 3:]
+            before = data[max(0, match.start() - _DICTIONARY_BYTES) : match.start()]
+            dictionary = before[before.rfind(b"obj") + 3 :]
             filters = [name.decode() for name in _FILTER.findall(dictionary)]
             if filters and b"/Image" not in dictionary:
                 _check(data, match.end(), filters)
@@ -43,10 +43,10 @@ def refuse_bombs(path: Path) -> None:
 
 def _check(data: mmap.mmap, start: int, filters: list[str]) -> None:
     """Unpack one stream through its filters."""
-    pieces: Iterator[bytes] = (data[at: at + _STEP] for at in range(start, len(data), _STEP))
+    pieces: Iterator[bytes] = (data[at : at + _STEP] for at in range(start, len(data), _STEP))
     if filters[0] in ("ASCII85Decode", "A85", "ASCIIHexDecode", "AHx"):
         end = data.find(b"endstream", start)
-        pieces = iter([_from_ascii(data[start: end if end >= 0 else len(data)], filters[0])])
+        pieces = iter([_from_ascii(data[start : end if end >= 0 else len(data)], filters[0])])
     packed = [0]
     pieces = _counted(pieces, packed)
     for name in filters:
@@ -58,8 +58,9 @@ def _check(data: mmap.mmap, start: int, filters: list[str]) -> None:
         if unpacked > MAX_STREAM:
             raise InputError(f"holds a page description or font of more than {MAX_STREAM:,} bytes")
         if unpacked > _RATIO_FREE and unpacked > MAX_STREAM_RATIO * packed[0]:
-            raise InputError(f"holds data that expand more than {MAX_STREAM_RATIO} times: "
-                             "this looks like a decompression bomb")
+            raise InputError(
+                f"holds data that expand more than {MAX_STREAM_RATIO} times: this looks like a decompression bomb"
+            )
 
 
 def _counted(pieces: Iterator[bytes], total: list[int]) -> Iterator[bytes]:

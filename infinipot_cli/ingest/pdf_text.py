@@ -38,6 +38,5 @@ class PageCleaner:
     def _join(self, match: re.Match[str]) -> str:
         """A word broken at a line end: without the hyphen, unless it belongs to the word."""
         left, right = match.groups()
-        belongs = (not right[:1].islower() or "-" in left + right
-                   or f"{left}-{right}".lower() in self._compounds)
+        belongs = not right[:1].islower() or "-" in left + right or f"{left}-{right}".lower() in self._compounds
         return f"{left}-{right}" if belongs and left else left + right

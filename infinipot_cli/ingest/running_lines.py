@@ -31,11 +31,11 @@ class RunningLines:
 
     def __init__(self, sample: Iterable[tuple[int, str]]) -> None:
         """``sample``: page numbers and texts."""
-        keys = [(page, {_key(line, page) for line in _edges(text.split("\n")).values()})
-                for page, text in sample if text]
+        keys = [
+            (page, {_key(line, page) for line in _edges(text.split("\n")).values()}) for page, text in sample if text
+        ]
         self._everywhere = _frequent([found for _, found in keys])
-        self._by_parity = tuple(_frequent([found for page, found in keys if page % 2 == parity])
-                                for parity in (0, 1))
+        self._by_parity = tuple(_frequent([found for page, found in keys if page % 2 == parity]) for parity in (0, 1))
         self.dropped = 0
 
     def strip(self, page: int, text: str) -> str:

@@ -15,22 +15,41 @@ _ZSTD_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 _BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")
 _HTML = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?>(?:<!--.*?-->\s*)*)<(?:!doctype\s+html|html|head|body)[\s>]",
-    re.IGNORECASE | re.DOTALL)
+    re.IGNORECASE | re.DOTALL,
+)
 _POT_HEADER_LIMIT = 100_000_000
 
 _NAMES: tuple[tuple[bytes, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "a PNG image"), (b"\xff\xd8\xff", "a JPEG image"), (b"GIF8", "a GIF image"),
-    (b"II*\x00", "a TIFF image"), (b"MM\x00*", "a TIFF image"), (b"BM", "a bitmap image"),
-    (b"\x7fELF", "a program (ELF)"), (b"MZ", "a program (Windows)"),
-    (b"\xcf\xfa\xed\xfe", "a program (Mach-O)"), (b"\xca\xfe\xba\xbe", "a program (Mach-O or Java class)"),
+    (b"\x89PNG\r\n\x1a\n", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"II*\x00", "a TIFF image"),
+    (b"MM\x00*", "a TIFF image"),
+    (b"BM", "a bitmap image"),
+    (b"\x7fELF", "a program (ELF)"),
+    (b"MZ", "a program (Windows)"),
+    (b"\xcf\xfa\xed\xfe", "a program (Mach-O)"),
+    (b"\xca\xfe\xba\xbe", "a program (Mach-O or Java class)"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Microsoft Office document"),
-    (b"{\\rtf", "an RTF document"), (b"%!PS", "a PostScript document"),
-    (b"Rar!\x1a\x07", "a RAR archive"), (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
-    (b"\x04\x22\x4d\x18", "LZ4 data"), (b"\x1f\x9d", "compress (.Z) data"), (b"!<arch>\n", "an ar archive"),
-    (b"SQLite format 3\x00", "an SQLite database"), (b"GGUF", "a GGUF model"), (b"PAR1", "a Parquet table"),
-    (b"\x93NUMPY", "a NumPy array"), (b"\x80\x04\x95", "a Python pickle"),
-    (b"OggS", "Ogg audio"), (b"ID3", "MP3 audio"), (b"fLaC", "FLAC audio"), (b"\x1aE\xdf\xa3", "a Matroska video"),
-    (b"\x00asm", "a WebAssembly module"), (b"wOF2", "a font"), (b"\x00\x01\x00\x00\x00", "a TrueType font"),
+    (b"{\\rtf", "an RTF document"),
+    (b"%!PS", "a PostScript document"),
+    (b"Rar!\x1a\x07", "a RAR archive"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+    (b"\x04\x22\x4d\x18", "LZ4 data"),
+    (b"\x1f\x9d", "compress (.Z) data"),
+    (b"!<arch>\n", "an ar archive"),
+    (b"SQLite format 3\x00", "an SQLite database"),
+    (b"GGUF", "a GGUF model"),
+    (b"PAR1", "a Parquet table"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"\x80\x04\x95", "a Python pickle"),
+    (b"OggS", "Ogg audio"),
+    (b"ID3", "MP3 audio"),
+    (b"fLaC", "FLAC audio"),
+    (b"\x1aE\xdf\xa3", "a Matroska video"),
+    (b"\x00asm", "a WebAssembly module"),
+    (b"wOF2", "a font"),
+    (b"\x00\x01\x00\x00\x00", "a TrueType font"),
 )
 # Beginnings that text can have too ("BM…", "MZ…"): believed only of bytes that are not text.
 _ALSO_TEXT = (b"BM", b"MZ", b"ID3", b"GGUF", b"PAR1", b"GIF8", b"OggS", b"fLaC", b"wOF2")

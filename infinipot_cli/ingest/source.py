@@ -51,8 +51,9 @@ class PagedExtractor(Extractor):
 class Source:
     """One document. It holds no open file until ``passages`` is called, unless it is a stream."""
 
-    def __init__(self, name: str, path: Path | None, size: int | None, extractor: Extractor,
-                 tolerant: bool = False) -> None:
+    def __init__(
+        self, name: str, path: Path | None, size: int | None, extractor: Extractor, tolerant: bool = False
+    ) -> None:
         """``tolerant``: it was found in a folder, so errors end it quietly and go to the report."""
         self.name = name
         self.path = path
@@ -64,7 +65,7 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """"text", "html", "pdf", "epub" or "docx"."""
+        """ "text", "html", "pdf", "epub" or "docx"."""
         return self._extractor.kind
 
     @property

@@ -136,8 +136,10 @@ def spool(stream: ShortReader, max_bytes: int, on_bytes: Callable[[int], None] |
         while data := stream.read1(CHUNK):
             written += len(data)
             if written > max_bytes:
-                raise InputError(f"is more than {max_bytes:,} bytes",
-                                 hint="this format cannot be streamed; unpack it to a file and name that")
+                raise InputError(
+                    f"is more than {max_bytes:,} bytes",
+                    hint="this format cannot be streamed; unpack it to a file and name that",
+                )
             target.write(data)
             if on_bytes:
                 on_bytes(written)

@@ -1,0 +1,225 @@
+"""The Workbench that runs the real engine on this machine. Imports torch only when a model is loaded."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from engine.errors import ModelError
+from engine.settings import GenerationSettings, PotSettings
+from infinipot_cli import catalog, machine, memory, models
+from infinipot_cli.counting import open_counter
+from infinipot_cli.errors import InputError
+from infinipot_cli.options import ModelOptions
+from infinipot_cli.workbench import Counter, Facts, Report
+
+if TYPE_CHECKING:
+    from engine.framing import Framing
+    from engine.generation import Generation
+    from engine.models import Model
+    from engine.pot import Pot
+    from engine.reader import Reader, ReadStats
+    from engine.text import Encoder
+
+
+class LocalWorkbench:
+    """``infinipot_cli.workbench.Workbench`` over ``engine``."""
+
+    def load(self, options: ModelOptions, report: Report) -> LocalSession:
+        _hush()
+        offline = is_offline(options)
+        path = models.resolve(options.model, offline=offline, report=report)
+        from engine.models import load_model
+
+        model = load_model(
+            path,
+            device=options.device,
+            dtype=options.dtype,
+            quantize=options.quantize,  # type: ignore[arg-type]
+            offline=offline,
+            revision=options.revision,
+            name=lasting_name(options.model),
+            admitted=memory.Proofs(),
+        )
+        return LocalSession(model)
+
+    def facts(self, options: ModelOptions) -> Facts:
+        entry, size = catalog.find(options.model), _value_bytes(options)
+        entry_bytes = entry.entry_bytes(size) if entry else _entry_bytes(options.model, size)
+        measured = memory.recall_rate(_rate_key(options))
+        guess = None
+        if entry is not None and size == 4:
+            guess = catalog.RATE * machine.processor_count() / entry.parameters
+        return Facts(lasting_name(options.model), entry_bytes, measured or guess, measured is not None)
+
+    def counter(self, options: ModelOptions, own: bool, report: Report) -> Counter:
+        return open_counter(options, own, is_offline(options), report)
+
+    def pot_info(self, path: Path) -> dict[str, Any]:
+        from engine.potfile import read_info
+
+        with _readable(path):
+            return read_info(path).to_dict()
+
+    def verify_pot(self, path: Path) -> dict[str, Any]:
+        from engine.potfile import verify_pot
+
+        with _readable(path):
+            return verify_pot(path).to_dict()
+
+    def on_this_machine(self, model: str) -> bool:
+        try:
+            models.path_of(model)
+        except ModelError:
+            return False
+        return True
+
+    def remember_rate(self, options: ModelOptions, tokens_per_second: float) -> None:
+        memory.remember_rate(_rate_key(options), tokens_per_second)
+
+
+class LocalSession:
+    """``infinipot_cli.workbench.Session`` over a loaded model."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.name = model.name
+        self.entry_bytes = model.entry_bytes
+
+    def describe(self) -> dict[str, Any]:
+        model = self.model
+        return {
+            "name": model.name,
+            "revision": model.revision,
+            "architecture": model.architecture,
+            "parameters": model.parameters,
+            "device": str(model.device),
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "kernel": model.kernel,
+            "context_length": model.context_length,
+            "entry_bytes": model.entry_bytes,
+        }
+
+    def framing(self, before: str, system: str | None) -> Framing:
+        from engine.framing import Framing
+
+        return Framing(self.model, before, system)
+
+    def reading(self, settings: PotSettings, prefix_ids: Sequence[int], catalyst_ids: Sequence[int]) -> LocalReading:
+        from engine.reader import Reader
+        from engine.text import Encoder
+
+        return LocalReading(Reader(self.model, settings, prefix_ids, catalyst_ids), Encoder(self.model.tokenizer))
+
+    def generate(
+        self,
+        pot: Pot,
+        suffix_ids: Sequence[int],
+        generation: GenerationSettings,
+        on_text: Callable[[str], None] | None,
+        should_stop: Callable[[], bool] | None,
+    ) -> Generation:
+        from engine.generation import generate
+
+        return generate(self.model, pot, suffix_ids, generation, on_text, should_stop)
+
+    def extend(self, pot: Pot, ids: Sequence[int], catalyst_ids: Sequence[int]) -> Pot:
+        from engine.generation import extend
+
+        return extend(self.model, pot, ids, catalyst_ids)
+
+    def save(self, pot: Pot, target: Path | BinaryIO, meta: dict[str, Any]) -> int:
+        from engine.potfile import PotMeta, save_pot
+
+        return save_pot(pot, target, model=self.model, meta=PotMeta(**meta))
+
+    def load(self, path: Path) -> tuple[Pot, dict[str, Any]]:
+        from engine.potfile import load_pot
+
+        with _readable(path):
+            pot, meta = load_pot(path, self.model)
+        return pot, vars(meta)
+
+
+class LocalReading:
+    """A Reader that also takes text which stands in no source."""
+
+    def __init__(self, reader: Reader, encoder: Encoder) -> None:
+        self._reader = reader
+        self._encoder = encoder
+
+    @property
+    def stats(self) -> ReadStats:
+        return self._reader.stats
+
+    def read(self, text: str, *, offset: int, place: int, source: int, lines: bool) -> None:
+        self._reader.read(text, offset=offset, place=place, source=source, lines=lines)
+
+    def aside(self, text: str) -> None:
+        from engine.pot import Batch
+
+        self._reader.feed(Batch.of(self._encoder.encode(text)[0]))
+
+    def finish(self) -> Pot:
+        return self._reader.finish()
+
+
+def is_offline(options: ModelOptions) -> bool:
+    """--offline, or the switch that the hub's own client heeds."""
+    return options.offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def lasting_name(model: str) -> str:
+    """The name under which a pot remembers its model: good from any folder."""
+    entry = catalog.find(model)
+    if entry:
+        return entry.alias
+    path = Path(model).expanduser()
+    return str(path.absolute()) if path.exists() else model
+
+
+def _hush() -> None:
+    """Keep the libraries' own bars and warnings off stderr; the receipt says what matters."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    warnings.filterwarnings("ignore")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """A pot file that the system will not open is unreadable input."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _rate_key(options: ModelOptions) -> str:
+    return f"{lasting_name(options.model)} {options.device} {options.dtype}"
+
+
+def _value_bytes(options: ModelOptions) -> int:
+    """Bytes of one number of the pot, in the dtype that the model will run in."""
+    if options.dtype == "auto":
+        return 2 if options.device != "cpu" and machine.cuda_devices() else 4
+    return 4 if options.dtype == "float32" else 2
+
+
+def _entry_bytes(model: str, value_bytes: int) -> int | None:
+    """Bytes of a pot entry by the config of a model on this machine; None where it does not say."""
+    try:
+        config = json.loads((models.path_of(model) / "config.json").read_text(encoding="utf-8"))
+        config = config.get("text_config", config)
+        heads = config.get("num_key_value_heads") or config["num_attention_heads"]
+        size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        return int(2 * config["num_hidden_layers"] * heads * size * value_bytes)
+    except (ModelError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

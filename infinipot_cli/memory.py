@@ -1,0 +1,80 @@
+"""What earlier runs found out: which models passed their proof, and how fast each reads here.
+
+One small JSON file in the cache folder. It spares work, so whatever is wrong with it or its folder is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, MutableSet
+from pathlib import Path
+from typing import Any
+
+from infinipot_cli.errors import InfinipotError
+from infinipot_cli.models import cache_dir
+
+FILE = "memory.json"
+_MOST_PROOFS = 200
+
+
+def recall_rate(key: str) -> float | None:
+    """Tokens per second that were measured last under ``key``."""
+    rate = _part("rates", dict).get(key)
+    return float(rate) if isinstance(rate, (int, float)) and rate > 0 else None
+
+
+def remember_rate(key: str, tokens_per_second: float) -> None:
+    """Note a measured speed."""
+    _store("rates", _part("rates", dict) | {key: round(tokens_per_second, 1)})
+
+
+class Proofs(MutableSet[str]):
+    """Fingerprints of models admitted before, kept between runs."""
+
+    def __init__(self) -> None:
+        self._known = {str(key): None for key in _part("proofs", list)}  # in the order of their coming
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, value: str) -> None:
+        self._known[value] = None
+        _store("proofs", list(self._known)[-_MOST_PROOFS:])
+
+    def discard(self, value: str) -> None:
+        self._known.pop(value, None)
+        _store("proofs", list(self._known))
+
+
+def _load() -> dict[str, Any]:
+    try:
+        content = json.loads((cache_dir() / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, InfinipotError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _part(name: str, kind: type) -> Any:
+    part = _load().get(name)
+    return part if isinstance(part, kind) else kind()
+
+
+def _store(name: str, value: Any) -> None:
+    content = json.dumps(_load() | {name: value}, indent=1)
+    try:
+        path = cache_dir() / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".memory.", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(content)
+        Path(temporary).replace(path)
+    except (OSError, InfinipotError):
+        pass

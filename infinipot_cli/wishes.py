@@ -1,0 +1,120 @@
+"""What a run is asked to do: the options, the wish (task, question, catalyst), and the engine's settings from both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.errors import SettingsError
+from engine.settings import GenerationSettings, PotSettings
+from infinipot_cli.errors import UsageError
+from infinipot_cli.options import (
+    ON_INTERRUPT,
+    AnswerOptions,
+    InputOptions,
+    ModelOptions,
+    PotOptions,
+    RunOptions,
+)
+from infinipot_cli.prompts import Catalyst, Task, Variant, load_catalyst
+from infinipot_cli.units import parse_size
+from infinipot_cli.wiring import App
+from infinipot_cli.workbench import Framing
+
+#: The catalyst where no question is known.
+GENERAL = "cap-g"
+_DEFAULT_TOKENS = 256
+
+
+@dataclass(frozen=True)
+class Options:
+    """The option groups of a run."""
+
+    model: ModelOptions
+    pot: PotOptions
+    inputs: InputOptions
+    run: RunOptions
+    answer: AnswerOptions = field(default_factory=AnswerOptions)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is wanted of a document: the task, the question in it, and what distils for it."""
+
+    task: Task
+    catalyst: Catalyst
+    question: str = ""
+    max_new_tokens: int | None = None
+
+    @property
+    def after(self) -> str:
+        """What follows the document."""
+        return self.task.turn(self.question)
+
+
+def make_wish(app: App, options: Options, task: Task, question: str = "", variant: Variant | None = None) -> Wish:
+    """A wish from a task, its variant if it has some, and --catalyst. Raises UsageError."""
+    catalyst = load_catalyst(options.pot.catalyst or task.catalyst, app.terminal.environ)
+    if variant is not None:
+        return Wish(task, catalyst, variant.question, variant.max_new_tokens or task.max_new_tokens)
+    return Wish(task, catalyst, question, task.max_new_tokens)
+
+
+def open_wish(app: App, options: Options, task: Task) -> Wish:
+    """A wish whose question is not known yet, so that no question can be the catalyst. Raises UsageError."""
+    catalyst = load_catalyst(options.pot.catalyst or GENERAL, app.terminal.environ)
+    if catalyst.text is None:
+        raise UsageError(f"{catalyst.name} needs a question, and there is none yet", hint=f"use --catalyst {GENERAL}")
+    return Wish(task, catalyst, "", task.max_new_tokens)
+
+
+def catalyst_ids(framing: Framing, wish: Wish) -> list[int]:
+    """The catalyst as a user turn that leads into the answer: the question itself, or the catalyst's own text."""
+    return framing.suffix_ids(wish.after if wish.catalyst.text is None else wish.catalyst.text)
+
+
+def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings) -> GenerationSettings:
+    """How to write: flags, else the task's own; a length that nobody asked for never fills a small pot."""
+    tokens = answer.max_tokens
+    if tokens is None:
+        tokens = min(wish.max_new_tokens or _DEFAULT_TOKENS, max(pot.capacity // 4, 1))
+    temperature = answer.temperature if answer.temperature is not None else wish.task.temperature or 0.0
+    return GenerationSettings(tokens, temperature, answer.top_p, answer.seed)
+
+
+def pot_settings(pot: PotOptions, entry_bytes: int) -> PotSettings:
+    """The engine's settings from the options; --pot-size counts in entries of ``entry_bytes``. Raises SettingsError."""
+    capacity = pot.capacity
+    if pot.pot_size is not None:
+        capacity = parse_size(pot.pot_size, "--pot-size") // entry_bytes
+    return PotSettings(
+        capacity=capacity,
+        distilled=pot.distilled,
+        alpha=pot.alpha,
+        method=pot.method,
+        reduce=pot.reduce,
+        pooling=pot.pooling,
+        decay=pot.decay,
+        recent=pot.recent,
+    )
+
+
+def check_options(options: Options) -> None:
+    """Find what is wrong with the settings before a model is loaded. Raises UsageError or SettingsError."""
+    if options.run.on_interrupt not in (None, *ON_INTERRUPT):
+        raise UsageError(f"--on-interrupt must be {' or '.join(ON_INTERRUPT)}, not {options.run.on_interrupt!r}")
+    if options.pot.pot_size is not None:
+        parse_size(options.pot.pot_size, "--pot-size")
+    else:
+        pot_settings(options.pot, 1)
+    answer = options.answer
+    tokens = 1 if answer.max_tokens is None else answer.max_tokens
+    GenerationSettings(tokens, answer.temperature or 0.0, answer.top_p, answer.seed)
+
+
+def check_room(settings: PotSettings, need: int) -> None:
+    """Raise SettingsError where ``need`` entries for template, question and answer leave none to read with."""
+    if need >= settings.capacity:
+        raise SettingsError(
+            f"question and answer need {need} entries, and the pot has {settings.capacity} in all",
+            hint="raise --capacity, or ask for a shorter answer with --max-tokens",
+        )
