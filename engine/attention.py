@@ -6,8 +6,10 @@ which also collects what the catalyst attends to (equation 2).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -94,6 +96,8 @@ def attend(
     if run.catalyst and spec.window is None:
         run.scores[spec.index] = catalyst_scores(query, key, run.catalyst, run.reduce, scale, softcap, s_aux)
     window = spec.window if spec.window is not None and spec.window < keys else None
+    if s_aux is None and (flash := flash_attention(query.device, query.dtype)) is not None:
+        return by_flash(flash, query, key, value, scale, window, softcap), None
     if softcap is not None or s_aux is not None:
         output = _plain(query, key, value, run.mask(queries, keys, window, query), scale, softcap, s_aux)
     else:
@@ -171,10 +175,53 @@ def _fused(run: Pass, query: Tensor, key: Tensor, value: Tensor, scale: float, w
     )
 
 
-def kernel_name(device: torch.device, plain: bool) -> str:
+def by_flash(
+    flash: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+) -> Tensor:
+    """FlashAttention, which is causal aligned bottom-right by itself and knows windows and softcaps: [1, T, Hq, Dv]."""
+    # It takes [B, length, heads, D]; a window (left, right) leaves out the query's own position, and -1 is no bound.
+    left = -1 if window is None else window - 1
+    return flash(
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        softmax_scale=scale,
+        causal=True,
+        window_size=(left, 0 if window is not None else -1),
+        softcap=softcap or 0.0,
+    )
+
+
+def flash_attention(device: torch.device, dtype: torch.dtype) -> Callable[..., Tensor] | None:
+    """``flash_attn_func`` where it is installed and serves this device and dtype, else None."""
+    if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16):
+        return None
+    return _imported_flash()
+
+
+@cache
+def _imported_flash() -> Callable[..., Tensor] | None:
+    try:
+        from flash_attn import flash_attn_func
+    except (ImportError, OSError):  # OSError: built for another torch or CUDA
+        return None
+    return flash_attn_func
+
+
+def kernel_name(device: torch.device, dtype: torch.dtype, softcap: bool, sinks: bool) -> str:
     """Which kernel reads, and why, for ``doctor`` and the receipt."""
-    if plain:
-        return "plain torch (the model caps its attention logits or uses sinks)"
+    if sinks:
+        return "plain torch (the model has attention sinks, which no fused kernel here knows)"
+    if flash_attention(device, dtype) is not None:
+        return "flash-attn"
+    if softcap:
+        return "plain torch (the model caps its attention logits; flash-attn would be faster on CUDA)"
     if device.type == "cuda":
         return "SDPA, fused lower-right causal"
     return "SDPA on the CPU"

@@ -87,8 +87,9 @@ class Model:
     @property
     def kernel(self) -> str:
         """Which attention kernel reads, and why."""
-        capped = getattr(self.config, "attn_logit_softcapping", None) is not None
-        return kernel_name(self.device, plain=capped)
+        softcap = getattr(self.config, "attn_logit_softcapping", None) is not None
+        sinks = any(hasattr(module, "sinks") for module in self.base.modules())
+        return kernel_name(self.device, self.dtype, softcap, sinks)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output layer on hidden states [t, hidden], with the model's own scale and cap: [t, vocabulary]."""

@@ -133,7 +133,9 @@ def _kernel(machine: Machine) -> Check:
         return Check("attention kernel", f"none: {trouble}", "fail")
     import torch
 
-    return Check("attention kernel", attention.kernel_name(torch.device(machine.best.name), plain=False))
+    device = torch.device(machine.best.name)
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    return Check("attention kernel", attention.kernel_name(device, dtype, softcap=False, sinks=False))
 
 
 def _memory(machine: Machine) -> Iterator[Check]:

@@ -1,0 +1,105 @@
+"""The reader's training data: answers stand in their documents, what is called unanswerable is, sets share nothing."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.corpus import Ask, Text, answers_in, group_of, split_of
+from training.needles import needle
+from training.negatives import NOT_SAID, near_miss, swapped
+from training.prepare import _reading
+from training.through_pot import SOURCES, joined, random_pot
+
+seeds = st.integers(0, 2**32)
+PROSE = [Text("wiki", "", "p", "It rained. The old mill stood by the river, and nobody went there. " * 8)]
+
+
+def passage(number: int, source: str = "squadshifts_new_wiki") -> Text:
+    """A passage about one invented person."""
+    name, city, year = f"Aldo Ver{chr(97 + number)}", f"Port{chr(97 + number)}", str(1800 + number)
+    asks = [
+        Ask(f"Where did {name} live?", city, (city,), "extractive"),
+        Ask(f"When did {name} move to {city}?", year, (year,), "extractive"),
+    ]
+    return Text(source, "", f"group {number % 5}", f"In {year} the painter {name} moved to {city}.", asks)
+
+
+POOL = [passage(number) for number in range(20)]
+
+
+@given(seeds)
+def test_needles_are_in_the_document_or_marked_as_missing(seed):
+    made = needle(PROSE, random.Random(seed))
+    assert made.asks
+    for ask in made.asks:
+        if ask.kind == "near":
+            assert ask.answer == NOT_SAID
+        elif ask.kind == "needle":
+            assert ask.answer in made.text
+        else:
+            assert ask.answer in ("Yes", "No")
+
+
+@given(seeds)
+def test_documents_answer_what_they_are_asked_and_nothing_else(seed):
+    rng = random.Random(seed)
+    text = rng.choice(POOL)
+    made = _reading(text, [t for t in POOL if t.group == text.group], POOL, rng)
+    assert text.text in made.text
+    for ask in made.asks:
+        if ask.kind == "extractive":
+            assert answers_in(made.text, ask)
+        else:
+            assert ask.answer == NOT_SAID
+            assert ask.question not in {own.question for t in POOL if t.text in made.text for own in t.asks}
+
+
+@given(seeds)
+def test_a_near_miss_asks_about_somebody_the_document_does_not_mention(seed):
+    rng = random.Random(seed)
+    text = rng.choice(POOL)
+    ask = near_miss(text.text, text.asks, POOL, rng)
+    assert ask is not None
+    words = ask.question.rstrip("?").split()
+    assert any(word[0].isupper() and word not in text.text for word in words[1:])
+
+
+def test_a_question_whose_answer_happens_to_be_there_is_not_swapped_in():
+    everywhere = " ".join(ask.answer for text in POOL for ask in text.asks)
+    assert swapped(everywhere, POOL, random.Random(0)) is None
+
+
+def test_a_title_is_one_document_in_every_source():
+    assert group_of("Ancient_Rome", "one text") == group_of(" ancient rome", "another")
+    assert group_of("Filtered_Reddit_Comments", "one text") != group_of("Filtered_Reddit_Comments", "another")
+
+
+def test_splits_are_stable_and_near_their_shares():
+    groups = [f"title {number}" for number in range(4000)]
+    splits = [split_of(group, 0) for group in groups]
+    assert splits == [split_of(group, 0) for group in groups]
+    for name in ("tuning", "final"):
+        assert 0.06 < splits.count(name) / len(splits) < 0.10
+
+
+@given(seeds)
+def test_joined_documents_keep_only_questions_that_are_still_right(seed):
+    rng = random.Random(seed)
+    rows = [_row(text) for text in rng.sample(POOL, 3)]
+    rows[0]["asks"].append({**rows[1]["asks"][0], "kind": "swapped", "answer": NOT_SAID})
+    made = joined(rows, rng)
+    assert all(row["document"] in made["document"] for row in rows)
+    assert all(ask["kind"] == "extractive" for ask in made["asks"])
+
+
+@given(st.integers(50, 3000), st.integers(0, 60), seeds)
+def test_random_pots_leave_room_for_a_question(tokens, prefix, seed):
+    random_pot(tokens, prefix, random.Random(seed)).check_room(prefix, 60)
+
+
+def _row(text: Text) -> dict:
+    return {"task": "question", "source": SOURCES[0], "document": text.text, "asks": [asdict(ask) for ask in text.asks]}
