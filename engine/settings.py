@@ -43,7 +43,7 @@ class PotSettings:
     block      tokens per forward pass; bounds activation memory, changes nothing else.
     """
 
-    capacity: int = 2048
+    capacity: int = 4096
     distilled: int | None = None
     alpha: float = 0.5
     method: str = "infinipot"

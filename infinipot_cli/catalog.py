@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from engine.settings import PotSettings
 from infinipot_cli.machine import Device, Machine
 
 #: What a run needs beside weights and pot: interpreter, libraries, activations of one block, logits.
@@ -86,7 +87,7 @@ def fast_enough(entry: ModelEntry, device: Device, processors: int) -> bool:
     return device.name != "cpu" or RATE * processors / entry.parameters >= SLOWEST
 
 
-def recommend(machine: Machine, capacity: int = 2048) -> ModelEntry:
+def recommend(machine: Machine, capacity: int = PotSettings.capacity) -> ModelEntry:
     """The largest model, free to use without asking, that this machine holds and reads with at a fair speed.
 
     The default model where nothing larger does.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.errors import ModelError
+from engine.settings import PotSettings
 from infinipot_cli import catalog, models
 from infinipot_cli.machine import Machine
 from infinipot_cli.units import show_bytes
@@ -42,7 +43,7 @@ class Check:
         return asdict(self)
 
 
-def examine(machine: Machine, config_dir: Path | None, capacity: int = 2048) -> Iterator[Check]:
+def examine(machine: Machine, config_dir: Path | None, capacity: int = PotSettings.capacity) -> Iterator[Check]:
     """All checks in the order to show them, one by one as they are done. Touches no network, writes nothing.
 
     ``config_dir`` is None where there is no home folder to have one in.

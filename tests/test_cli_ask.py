@@ -9,6 +9,7 @@ import pytest
 from cli_support import FakeWorkbench, home, invoke  # noqa: F401
 
 from engine.errors import ModelError
+from engine.settings import PotSettings
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_json_is_one_object_with_everything(book: Path) -> None:
     assert content["answer"] == "The answer."
     assert content["question"] == "Who?"
     assert content["tokens"]["read"] == 5
-    assert content["pot"]["capacity"] == 2048
+    assert content["pot"]["capacity"] == PotSettings.capacity
     assert content["settings"]["task"] == "question"
     assert content["warnings"] == []
     assert content["interrupted"] is False

@@ -9,6 +9,7 @@ from cli_support import FakeWorkbench, home, invoke  # noqa: F401
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.settings import PotSettings
 from infinipot_cli.config import settings
 from infinipot_cli.errors import InfinipotError, UsageError
 from infinipot_cli.options import NOT_IN_CONFIG
@@ -37,8 +38,8 @@ def capacity_of(*flags: str) -> int:
 
 
 def test_precedence(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown()["capacity"] == (2048, "default")
-    assert capacity_of() == 2048
+    assert shown()["capacity"] == (PotSettings.capacity, "default")
+    assert capacity_of() == PotSettings.capacity
     config.write_text("# mine\ncapacity: 300\n")
     assert shown()["capacity"] == (300, f"config {config}:2")
     assert capacity_of() == 300
@@ -122,7 +123,7 @@ def test_a_wrong_file_does_not_hide_its_place(config: Path) -> None:
 
 def test_an_empty_file_is_fine(config: Path) -> None:
     config.write_text("# nothing yet\n")
-    assert capacity_of() == 2048
+    assert capacity_of() == PotSettings.capacity
 
 
 def test_the_file_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
