@@ -23,7 +23,8 @@ from scoring import contains
 
 from engine.framing import Framing
 from engine.generation import generate
-from engine.models import Model, load_model
+from engine.model import Model
+from engine.models import load_model
 from engine.pot import Pot
 from engine.reader import Reader
 from engine.settings import GenerationSettings, PotSettings

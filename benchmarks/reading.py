@@ -15,7 +15,8 @@ import time
 
 import torch
 
-from engine.models import Model, load_model
+from engine.model import Model
+from engine.models import load_model
 from engine.pot import Batch
 from engine.reader import Reader
 from engine.settings import PotSettings

@@ -20,7 +20,8 @@ from scoring import contains, exact, token_f1
 
 from engine.framing import Framing
 from engine.generation import generate
-from engine.models import Model, load_model
+from engine.model import Model
+from engine.models import load_model
 from engine.reader import Reader
 from engine.settings import GenerationSettings, PotSettings
 

@@ -24,7 +24,7 @@ from engine.rope import RotaryCall, RotaryKey
 from engine.settings import PotSettings
 
 if TYPE_CHECKING:
-    from engine.models import Model
+    from engine.model import Model
 
 PROOF_TOKENS = 48
 # Largest allowed mean difference of the logits over their standard deviation, and of keys over theirs. Rounding

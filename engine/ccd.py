@@ -20,7 +20,7 @@ from engine.novelty import block_novelty
 from engine.pot import Batch, Pot
 
 if TYPE_CHECKING:
-    from engine.models import Model
+    from engine.model import Model
 
 
 class Distiller:

@@ -16,7 +16,7 @@ from engine.pot import Pot
 from engine.rope import raw_keys, slot_tables
 
 if TYPE_CHECKING:
-    from engine.models import Model
+    from engine.model import Model
 
 AttentionInterface.register(attention.NAME, attention.attend)
 

@@ -9,7 +9,7 @@ from engine.errors import ModelError
 from engine.text import Encoder
 
 if TYPE_CHECKING:
-    from engine.models import Model
+    from engine.model import Model
 
 # Letters only, so that no template escapes, strips or splits them.
 _DOCUMENT = "DOCUMENTsentinelDOCUMENT"

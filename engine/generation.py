@@ -18,7 +18,7 @@ from engine.pour import pour
 from engine.settings import GenerationSettings
 
 if TYPE_CHECKING:
-    from engine.models import Model
+    from engine.model import Model
 
 StopReason = Literal["stop", "length", "interrupted"]
 

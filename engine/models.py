@@ -1,107 +1,21 @@
-"""Models: any causal RoPE model of transformers, from a folder, a GGUF file or the hub, admitted by proof."""
+"""Loading: any causal RoPE model of transformers, from a folder, a GGUF file or the hub, admitted by proof."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import MutableSet
+from collections.abc import Iterator, MutableSet
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
 
 from engine.admission import probe_layers, prove
-from engine.attention import LayerSpec, kernel_name
 from engine.errors import ModelError
-from engine.identity import Identity, identify
-from engine.rope import RotaryCall, RotaryKey
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from engine.model import Model
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-@dataclass
-class Model:
-    """A loaded model with what the engine knows of it.
-
-    ``base`` is the transformer without its output layer; ``layers`` are its attention layers in order;
-    ``rotary`` are the ways in which it asks for cos and sin.
-    """
-
-    name: str
-    revision: str | None
-    module: Any
-    tokenizer: Any
-    layers: list[LayerSpec]
-    rotary: dict[RotaryKey, RotaryCall]
-
-    @property
-    def base(self) -> nn.Module:
-        return self.module.get_decoder() if hasattr(self.module, "get_decoder") else self.module.base_model
-
-    @property
-    def config(self) -> Any:
-        return self.module.config.get_text_config()
-
-    @property
-    def device(self) -> torch.device:
-        return self.module.get_input_embeddings().weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype in which keys and values are computed."""
-        return self.module.dtype
-
-    @property
-    def architecture(self) -> str:
-        return type(self.module).__name__
-
-    @property
-    def vocabulary(self) -> int:
-        return int(self.config.vocab_size)
-
-    @property
-    def context_length(self) -> int | None:
-        """Positions the model was trained on, None if its config does not say."""
-        return getattr(self.config, "max_position_embeddings", None)
-
-    @property
-    def parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.module.parameters())
-
-    @property
-    def entry_bytes(self) -> int:
-        """Bytes of one entry over all layers and KV heads, key and value."""
-        size = self.dtype.itemsize
-        return sum(spec.kv_heads * (spec.key_dim + spec.value_dim) * size for spec in self.layers)
-
-    @cached_property
-    def identity(self) -> Identity:
-        return identify(self.name, self.revision, self.module, self.tokenizer)
-
-    @property
-    def kernel(self) -> str:
-        """Which attention kernel reads, and why."""
-        softcap = getattr(self.config, "attn_logit_softcapping", None) is not None
-        sinks = any(hasattr(module, "sinks") for module in self.base.modules())
-        return kernel_name(self.device, self.dtype, softcap, sinks)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """The output layer on hidden states [t, hidden], with the model's own scale and cap: [t, vocabulary]."""
-        logits = self.module.get_output_embeddings()(hidden)
-        scale = getattr(self.config, "logit_scale", None)
-        divisor = getattr(self.config, "logits_scaling", None)
-        cap = getattr(self.config, "final_logit_softcapping", None)
-        if scale is not None:
-            logits = logits * scale
-        if divisor is not None:
-            logits = logits / divisor
-        return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 def load_model(
@@ -217,8 +131,6 @@ def _revision(module: Any, asked: str | None) -> str | None:
 
 def _proof_key(model: Model) -> str:
     """A proof holds for one config, dtype and device kind, under one release of transformers and torch."""
-    import hashlib
-
     import transformers
 
     parts = (model.identity.config, str(model.dtype), model.device.type, transformers.__version__, torch.__version__)

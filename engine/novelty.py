@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from engine.models import Model
+    from engine.model import Model
 
 # Logits exist for this many tokens at a time, never for a whole block: 64 rows of a 128K vocabulary are 32 MB.
 ROWS = 64

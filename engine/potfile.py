@@ -24,7 +24,7 @@ from engine.settings import PotSettings
 if TYPE_CHECKING:
     import torch
 
-    from engine.models import Model
+    from engine.model import Model
     from engine.pot import Pot, PotLayer
 
 FORMAT = "infinipot-pot"

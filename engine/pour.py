@@ -12,7 +12,7 @@ from engine.pot import Pot
 from engine.rope import slot_tables
 
 if TYPE_CHECKING:
-    from engine.models import Model
+    from engine.model import Model
 
 
 @torch.inference_mode()

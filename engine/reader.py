@@ -13,7 +13,7 @@ from engine.settings import PotSettings
 from engine.text import Encoder, pack_place
 
 if TYPE_CHECKING:
-    from engine.models import Model
+    from engine.model import Model
 
 
 @dataclass(frozen=True)

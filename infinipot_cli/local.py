@@ -22,7 +22,7 @@ from infinipot_cli.workbench import Counter, Facts, Report
 if TYPE_CHECKING:
     from engine.framing import Framing
     from engine.generation import Generation
-    from engine.models import Model
+    from engine.model import Model
     from engine.pot import Pot
     from engine.reader import Reader, ReadStats
     from engine.text import Encoder

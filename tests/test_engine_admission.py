@@ -21,7 +21,8 @@ from engine.admission import prove
 from engine.errors import ModelError
 from engine.forward import forward
 from engine.generation import generate
-from engine.models import Model, load_model, wrap
+from engine.model import Model
+from engine.models import load_model, wrap
 from engine.reader import Reader
 from engine.settings import GenerationSettings, PotSettings
 from tests import tiny, tiny_gguf

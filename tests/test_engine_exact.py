@@ -23,7 +23,7 @@ from engine.errors import SettingsError
 from engine.forward import forward
 from engine.generation import extend, generate
 from engine.methods import REGISTRY
-from engine.models import Model
+from engine.model import Model
 from engine.novelty import block_novelty
 from engine.pot import Batch, Pot, PotLayer
 from engine.pour import rotated_keys

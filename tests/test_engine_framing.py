@@ -14,7 +14,7 @@ from tokenizers import AddedToken
 
 from engine.errors import ModelError
 from engine.framing import Framing
-from engine.models import Model
+from engine.model import Model
 from engine.reader import Reader
 from engine.settings import PotSettings
 from engine.text import Encoder, pack_place, unpack_place

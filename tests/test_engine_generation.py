@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from engine import ccd, generation
 from engine.errors import SettingsError
 from engine.generation import Generation, extend, generate
-from engine.models import Model
+from engine.model import Model
 from engine.pot import Pot
 from engine.settings import GenerationSettings, PotSettings
 from tests import tiny

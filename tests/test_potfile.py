@@ -23,7 +23,8 @@ from safetensors import safe_open
 from engine import potfile
 from engine.errors import InfinipotError, PotDamaged, PotMismatch
 from engine.generation import generate
-from engine.models import Model, wrap
+from engine.model import Model
+from engine.models import wrap
 from engine.pot import Batch, Pot
 from engine.potfile import PotMeta, load_pot, read_info, save_pot, verify_pot
 from engine.reader import Reader

@@ -15,7 +15,8 @@ import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from engine.models import Model, wrap
+from engine.model import Model
+from engine.models import wrap
 from engine.pot import Batch, Pot
 from engine.reader import Reader
 from engine.settings import PotSettings
