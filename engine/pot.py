@@ -127,6 +127,10 @@ class Pot(Cache):
     ) -> tuple[Tensor, Tensor]:
         return self.stores[layer_idx].append(key_states, value_states)
 
+    def __len__(self) -> int:
+        """Layers with a store; never 0, so that a pot is true."""
+        return len(self.stores)
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.entries
 
