@@ -1,0 +1,155 @@
+"""Make the training, tuning and final test sets of the reader from a corpus folder.
+
+    python training/prepare.py CORPUS [--out training/data] [--documents 6000] [--seed 0]
+
+One JSON line is one document with its questions: {source, licence, group, task, document, asks: [{question, answer,
+accepted, kind}]}. Questions and documents are stored bare; the wording around them comes from prompts/ when training.
+Whole documents (articles, products, stories, books) are held back, never single questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+from training import corpus
+from training.corpus import Ask, Split, Text, split_of
+from training.needles import needle
+from training.negatives import near_miss, swapped
+
+#: Shares of the documents, by source.
+MIX = {
+    "squadshifts_new_wiki": 0.36,
+    "squadshifts_amazon_reviews": 0.10,
+    "squadshifts_reddit": 0.13,
+    "wiki_rules": 0.07,
+    "fairytaleqa_train": 0.08,
+    "quoref_contrast": 0.04,
+    "ropes_contrast": 0.03,
+    "needles": 0.10,
+    "summary": 0.035,
+    "chat": 0.03,
+    "prose": 0.025,
+}
+#: Sources whose questions name what they are about, so that passages can stand beside others: from the same
+#: document at this share, else from any.
+JOINABLE = {"squadshifts_new_wiki": 0.5, "wiki_rules": 0.5, "fairytaleqa_train": 1.0}
+LONGEST = 2400  # characters of a document, about 600 tokens
+MOST_ASKS = 7
+
+Pools = Mapping[str, Sequence[Text]]
+
+
+def main() -> None:
+    options = _options()
+    pools = _pools(options.corpus)
+    options.out.mkdir(parents=True, exist_ok=True)
+    counts = {"training": options.documents, "tuning": options.held_back, "final": options.held_back}
+    for split in get_args(Split):
+        own = {name: [t for t in texts if split_of(t.group, options.seed) == split] for name, texts in pools.items()}
+        rng = random.Random(f"{options.seed}:{split}")
+        documents = list(_documents(own, counts[split], rng))
+        _write(options.out / f"{split}.jsonl", documents)
+        kinds = Counter(ask["kind"] for document in documents for ask in document["asks"])
+        print(f"{split}: {len(documents)} documents, {sum(kinds.values())} questions, {dict(kinds.most_common())}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("training/data"))
+    parser.add_argument("--documents", type=int, default=6000)
+    parser.add_argument("--held-back", type=int, default=1200, help="documents of the tuning and of the final set")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def _pools(folder: Path) -> dict[str, list[Text]]:
+    return corpus.reading(folder) | {
+        "summary": corpus.summaries(folder),
+        "chat": corpus.chat(folder),
+        "prose": corpus.prose(folder),
+    }
+
+
+def _documents(pools: Pools, count: int, rng: random.Random) -> Iterator[dict[str, Any]]:
+    """``count`` documents in the shares of MIX; a passage returns only when its source is used up."""
+    kin = {name: _by_group(texts) for name, texts in pools.items()}
+    for source, share in MIX.items():
+        waiting: list[Text] = []
+        for _ in range(round(share * count)):
+            if source == "needles":
+                yield _row(needle(pools["prose"], rng))
+                continue
+            waiting = waiting or rng.sample(list(pools[source]), len(pools[source]))
+            text = waiting.pop()
+            if source in ("summary", "chat", "prose"):
+                yield _row(text, task=source)
+            else:
+                yield _row(_reading(text, kin[source][text.group], pools[source], rng))
+
+
+def _by_group(texts: Sequence[Text]) -> dict[str, list[Text]]:
+    groups = defaultdict(list)
+    for text in texts:
+        groups[text.group].append(text)
+    return groups
+
+
+def _reading(text: Text, kin: Sequence[Text], pool: Sequence[Text], rng: random.Random) -> Text:
+    """A document of one to three passages with questions that it answers and some that it does not."""
+    parts = [text]
+    if text.source in JOINABLE and rng.random() < 0.45:
+        for _ in range(rng.randint(1, 2)):
+            other = rng.choice(kin if rng.random() < JOINABLE[text.source] else pool)
+            if other not in parts and sum(len(part.text) for part in [*parts, other]) < LONGEST:
+                parts.append(other)
+    rng.shuffle(parts)
+    document = "\n\n".join(part.text for part in parts) + rng.choice(("", "\n"))
+    answered = list({ask.question: ask for part in parts for ask in part.asks}.values())
+    asks = rng.sample(answered, min(len(answered), MOST_ASKS - 1))
+    asks += _unanswered(document, asks, kin, pool, rng)
+    rng.shuffle(asks)
+    return Text(text.source, text.licence, text.group, document, asks)
+
+
+def _unanswered(
+    document: str, asks: Sequence[Ask], kin: Sequence[Text], pool: Sequence[Text], rng: random.Random
+) -> list[Ask]:
+    """One question without an answer for every three or four with one."""
+    wanted = len(asks) / 3.5
+    count = int(wanted) + (rng.random() < wanted % 1)
+    found: dict[str, Ask] = {}
+    for _ in range(count):
+        others = kin if len(kin) > 2 and rng.random() < 0.6 else pool
+        ask = near_miss(document, asks, pool, rng) if rng.random() < 0.5 else None
+        if ask := ask or swapped(document, others, rng) or swapped(document, pool, rng):
+            found[ask.question] = ask
+    return list(found.values())
+
+
+def _row(text: Text, task: str = "question") -> dict[str, Any]:
+    return {
+        "source": text.source,
+        "licence": text.licence,
+        "group": text.group,
+        "task": task,
+        "document": text.text,
+        "asks": [asdict(ask) for ask in text.asks],
+    }
+
+
+def _write(path: Path, documents: Sequence[Mapping[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as out:
+        for document in documents:
+            out.write(json.dumps(document, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""The pot-native stage: read through the real engine into a pot too small for the document, answer from what is left.
+
+Reading and distilling run without gradients, with the adapter as it stands, so the kept entries are those that `ask`
+would keep. The answer is learnt on the poured cache, from the gold tokens and from the same model's own
+distribution when it has the whole text before it (Kullback-Leibler divergence, teacher to student).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from engine.ccd import make_room
+from engine.model import Model
+from engine.pot import Batch
+from engine.pour import pour
+from engine.reader import Reader
+from engine.settings import PotSettings
+from training.layout import Branch, Layout, Tree, pack
+
+#: Sources whose questions still mean one thing when several documents stand together.
+SOURCES = ("squadshifts_new_wiki", "wiki_rules", "needles")
+SLACK = 16  # entries left free behind the answer, as `ask` leaves room for a longer one
+
+
+@dataclass
+class PotTree(Tree):
+    """A document, its questions, and the pot that it is read into. ``prefix`` tokens of the trunk are protected."""
+
+    prefix: int = 0
+    settings: PotSettings = field(default_factory=PotSettings)
+    catalyst: list[int] | None = None  # None: each question is its own catalyst (CaP-Q)
+
+
+def pot_course(
+    layout: Layout, documents: Sequence[Mapping[str, Any]], tokens: int, seed: int, catalyst: str
+) -> list[PotTree]:
+    """As many long documents as ``tokens`` allow, each with its own random pot; short ones first.
+
+    ``catalyst`` is the text of the general catalyst (CaP-G), which a third of the pots are distilled with.
+    """
+    rng = random.Random(seed)
+    fitting = [row for row in documents if row["source"] in SOURCES]
+    lessons: list[PotTree] = []
+    while sum(map(len, lessons)) < tokens:
+        row = joined(rng.sample(fitting, rng.randint(2, 5)), rng)
+        tree = layout.tree(row)
+        prefix = len(layout.prefix(row["task"]))
+        general = layout.suffix(catalyst) if rng.random() < 1 / 3 else None
+        settings = random_pot(len(tree.trunk), prefix, rng)
+        lessons.append(PotTree(tree.trunk, tree.branches, prefix, settings, general))
+    return sorted(lessons, key=lambda tree: math.log(len(tree)) + rng.gauss(0, 0.3))
+
+
+def joined(rows: Sequence[Mapping[str, Any]], rng: random.Random) -> dict[str, Any]:
+    """One document out of several, with one or two questions from each that the others cannot answer."""
+    document = "\n\n".join(row["document"].strip() for row in rows)
+    asks = [ask for row in rows for ask in rng.sample(row["asks"], min(2, len(row["asks"])))]
+    known = {ask["question"] for row in rows for ask in row["asks"] if ask["kind"] == "extractive"}
+    asks = [ask for ask in asks if ask["kind"] == "extractive" or ask["question"] not in known]
+    return {**rows[0], "document": document, "asks": rng.sample(asks, min(3, len(asks)))}
+
+
+def random_pot(tokens: int, prefix: int, rng: random.Random) -> PotSettings:
+    """A pot between a fifth of the document and all of it, with room for a question of usual length."""
+    room = prefix + 160
+    capacity = room + int(tokens * math.exp(rng.uniform(math.log(0.2), 0.0)))
+    distilled = max(16, int((capacity - room) * rng.uniform(0.3, 0.8)))
+    return PotSettings(capacity=capacity, distilled=distilled, alpha=rng.choice((0.0, 0.25, 0.5, 0.75)))
+
+
+def pot_loss(model: Model, tree: PotTree, share: float) -> Tensor:
+    """Sum over the answers of (1 - share) * -log p(gold) + share * KL(full text || pot), weighted as in ``pack``.
+
+    Gradients reach the adapter where it reads question and answer; the pot's entries are constants.
+    """
+    teacher = full_text_logits(model, tree)
+    total = teacher.new_zeros(())
+    done = 0
+    for branch in tree.branches:
+        count = len(branch.answer)
+        logits = answer_logits(model, tree, branch)
+        target = torch.tensor(branch.answer, device=logits.device)
+        gold = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
+        wanted = teacher[done : done + count].log_softmax(-1)
+        gap = torch.nn.functional.kl_div(logits.log_softmax(-1), wanted, log_target=True, reduction="sum")
+        total = total + ((1 - share) * gold + share * gap) * count**-0.5
+        done += count
+    return total
+
+
+@torch.no_grad()
+def full_text_logits(model: Model, tree: Tree) -> Tensor:
+    """What the model, as it stands, predicts for every answer token with the whole document before it: [m, V]."""
+    row = pack([tree])
+    hidden = model.base(
+        input_ids=row.ids[None].to(model.device),
+        position_ids=row.positions[None].to(model.device),
+        attention_mask=row.mask[None, None].to(model.device),
+        use_cache=False,
+    ).last_hidden_state[0]
+    return model.logits(hidden[row.predict.to(model.device)]).float()
+
+
+def answer_logits(model: Model, tree: PotTree, branch: Branch) -> Tensor:
+    """Logits of the answer's tokens [n, V] from the distilled document, with gradients."""
+    cache, entries = read_into_pot(model, tree, branch)
+    ids = torch.tensor(branch.prompt + branch.answer, device=model.device)
+    positions = torch.arange(entries, entries + len(ids), device=model.device)
+    hidden = model.base(
+        input_ids=ids[None], position_ids=positions[None], past_key_values=cache, use_cache=True
+    ).last_hidden_state[0]
+    return model.logits(hidden[len(branch.prompt) - 1 : -1]).float()
+
+
+def read_into_pot(model: Model, tree: PotTree, branch: Branch) -> tuple[DynamicCache, int]:
+    """(stock cache of constants, its entries) after reading the tree's document as `ask` reads it."""
+    catalyst = branch.prompt if tree.catalyst is None else tree.catalyst
+    need = len(branch.prompt) + len(branch.answer) + SLACK
+    reader = Reader(model, _fitting(tree, len(catalyst), need), tree.trunk[: tree.prefix], catalyst)
+    ids = torch.tensor(tree.trunk[tree.prefix :])
+    reader.feed(Batch(ids, torch.arange(len(ids)), torch.ones_like(ids)))
+    pot = reader.finish()
+    make_room(model, pot, need, torch.tensor(branch.prompt))
+    cache = pour(model, pot)
+    for layer in cache.layers:
+        # What inference mode made cannot take part in a backward pass; a copy can.
+        layer.keys, layer.values = layer.keys.clone(), layer.values.clone()
+    return cache, pot.entries
+
+
+def _fitting(tree: PotTree, catalyst: int, need: int) -> PotSettings:
+    """The tree's settings, with the capacity raised where an unusually long question needs it."""
+    least = tree.prefix + max(tree.settings.kept + catalyst + 1, need + 1)
+    return replace(tree.settings, capacity=max(tree.settings.capacity, least))
