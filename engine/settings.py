@@ -43,12 +43,12 @@ class PotSettings:
     block      tokens per forward pass; bounds activation memory, changes nothing else.
     """
 
-    capacity: int = 4096
+    capacity: int = 2048
     distilled: int | None = None
     alpha: float = 0.5
-    method: str = "infinipot"
+    method: str = "cap"
     reduce: str = "max"
-    pooling: int = 1
+    pooling: int = 5
     decay: float = 1.0
     recent: int = 0
     block: int = 512

@@ -23,7 +23,7 @@ show() {
 }
 
 show pot save "$book" -o "$folder/book.pot"
-show pot load "$folder/book.pot" "Where did Captain Tuddenham lose two fingers of his left hand?" --quiet
-show pot load "$folder/book.pot" "How much had the new brass key to the hut cost?" --quiet
-show pot load "$folder/book.pot" "How much oil did the lamp burn in an hour?" --quiet
+show pot load "$folder/book.pot" "Who is the dead man?" --quiet
+show pot load "$folder/book.pot" "In which town does the story happen?" --quiet
+show pot load "$folder/book.pot" "What is the name of the inspector?" --quiet
 show summarize "$folder/book.pot" --length short
