@@ -11,7 +11,6 @@ question that the book does not answer counts if the model says that the documen
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from choices import pot_settings
 from scoring import contains
 
 from engine.framing import Framing
@@ -61,7 +61,7 @@ def right(question: dict[str, Any], answer: str) -> bool:
 def answer_all(options: argparse.Namespace, model: Model, task: Task, questions: list[dict[str, Any]]) -> None:
     """Put the questions one after the other; a line each, and a summary line."""
     framing = Framing(model, task.before, task.system)
-    settings = PotSettings.from_dict({"capacity": options.capacity, **dict(map(_setting, options.set))})
+    settings = pot_settings(options)
     generation = GenerationSettings(max_new_tokens=options.max_tokens)
     catalyst = load_catalyst(options.catalyst, os.environ).text or ""
     began = time.perf_counter()
@@ -85,11 +85,6 @@ def answer_all(options: argparse.Namespace, model: Model, task: Task, questions:
     how = "page alone" if options.page else "read for each question" if options.ask else f"one pot, {options.catalyst}"
     seconds = time.perf_counter() - began
     print(f"{hits} of {len(questions)}  {how}, task {task.name}, {model.name}, {settings}, {seconds:.0f} s")
-
-
-def _setting(item: str) -> tuple[str, Any]:
-    name, _, value = item.partition("=")
-    return name, json.loads(value) if value[:1].isdigit() else value
 
 
 def main() -> None:

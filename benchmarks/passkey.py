@@ -12,13 +12,13 @@ import os
 import random
 import time
 
-from book import _setting
+from choices import pot_settings
 
 from engine.framing import Framing
 from engine.generation import generate
 from engine.models import load_model
 from engine.reader import Reader
-from engine.settings import GenerationSettings, PotSettings
+from engine.settings import GenerationSettings
 from infinipot_cli.models import resolve
 from infinipot_cli.prompts import load_task
 
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--model", default="smollm2-135m")
     options = parser.parse_args()
-    settings = PotSettings.from_dict({"capacity": options.capacity, **dict(map(_setting, options.set))})
+    settings = pot_settings(options)
     model = load_model(resolve(options.model), offline=True)
     task = load_task("question", os.environ)
     framing = Framing(model, task.before, task.system)

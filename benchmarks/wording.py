@@ -16,6 +16,7 @@ import random
 import time
 from pathlib import Path
 
+from choices import pot_settings
 from scoring import contains, exact, token_f1
 
 from engine.framing import Framing
@@ -23,7 +24,8 @@ from engine.generation import generate
 from engine.model import Model
 from engine.models import load_model
 from engine.reader import Reader
-from engine.settings import GenerationSettings, PotSettings
+from engine.settings import GenerationSettings
+from infinipot_cli.models import resolve
 
 WORDINGS = {
     "bare": ("", "\n\n{question}"),
@@ -64,8 +66,8 @@ def main() -> None:
     rows = [json.loads(line) for line in options.qa.open(encoding="utf-8")]
     rows = [row for row in rows if row["answers"] and len(row["context"]) > 200]
     picked = random.Random(7).sample(rows, options.n)
-    model = load_model(_path(options.model), offline=True)
-    settings = _settings(options)
+    model = load_model(resolve(options.model), offline=True)
+    settings = pot_settings(options)
     print(f"{'wording':<12} contained   F1     exact  words  seconds   (n = {options.n}, {settings})")
     for name in options.only or WORDINGS:
         before, after = WORDINGS[name]
@@ -85,20 +87,6 @@ def main() -> None:
         means = [sum(column) / len(scores) for column in zip(*scores, strict=True)]
         seconds = time.perf_counter() - began
         print(f"{name:<12} {means[0]:8.3f} {means[1]:7.3f} {means[2]:7.3f} {means[3]:6.1f} {seconds:7.0f}", flush=True)
-
-
-def _path(name: str) -> str:
-    from infinipot_cli.models import resolve
-
-    return str(resolve(name))
-
-
-def _settings(options: argparse.Namespace) -> PotSettings:
-    values: dict = {"capacity": options.capacity}
-    for item in options.set:
-        key, _, value = item.partition("=")
-        values[key] = json.loads(value) if value[:1].isdigit() else value
-    return PotSettings.from_dict(values)
 
 
 if __name__ == "__main__":

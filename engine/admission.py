@@ -16,10 +16,11 @@ from transformers import AttentionInterface, DynamicCache
 
 from engine import rope
 from engine.attention import LayerSpec
-from engine.errors import ModelError
+from engine.errors import ModelError, first_line
 from engine.forward import attention_by, forward
 from engine.novelty import novelty
 from engine.pot import Pot
+from engine.pour import rotated_keys
 from engine.rope import RotaryCall, RotaryKey
 from engine.settings import PotSettings
 
@@ -143,8 +144,7 @@ def _refusing(name: str) -> Iterator[None]:
     except (ModelError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"{name} cannot be read with a pot: {reason}", hint=_ELSEWHERE) from error
+        raise ModelError(f"{name} cannot be read with a pot: {first_line(error)}", hint=_ELSEWHERE) from error
 
 
 @torch.inference_mode()
@@ -176,8 +176,6 @@ def _difference(ours: Tensor, stock: Tensor) -> float:
 
 def _key_difference(model: Model, pot: Pot, cache: DynamicCache) -> list[float]:
     """Per layer, the pot's keys rotated by slot against the keys in a stock cache."""
-    from engine.pour import rotated_keys
-
     rotated = rotated_keys(model, pot)
     differences = []
     for index in pot.stores:

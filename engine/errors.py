@@ -23,3 +23,8 @@ class PotDamaged(InfinipotError):
 
 class PotMismatch(InfinipotError):
     """A sound pot that belongs to another model or tokenizer."""
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says in its first line, or its name where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -31,7 +31,7 @@ class Model:
 
     @property
     def base(self) -> nn.Module:
-        return self.module.get_decoder() if hasattr(self.module, "get_decoder") else self.module.base_model
+        return base_of(self.module)
 
     @property
     def config(self) -> Any:
@@ -91,3 +91,8 @@ class Model:
         if divisor is not None:
             logits = logits / divisor
         return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+def base_of(module: Any) -> nn.Module:
+    """The transformer of a causal model, without its output layer."""
+    return module.get_decoder() if hasattr(module, "get_decoder") else module.base_model

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import torch
 
 from engine.admission import probe_layers, prove
-from engine.errors import ModelError
-from engine.model import Model
+from engine.errors import ModelError, first_line
+from engine.model import Model, base_of
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -49,8 +49,7 @@ def load_model(
 def wrap(module: Any, tokenizer: Any, name: str, revision: str | None = None) -> Model:
     """A Model around a loaded transformers model; finds out how its layers attend, proves nothing."""
     module.eval().requires_grad_(False)
-    base = module.get_decoder() if hasattr(module, "get_decoder") else module.base_model
-    layers, rotary = probe_layers(base)
+    layers, rotary = probe_layers(base_of(module))
     return Model(name, revision, module, tokenizer, layers, rotary)
 
 
@@ -150,14 +149,10 @@ def _explained(spec: str, device: torch.device) -> Iterator[None]:
             hint="choose a smaller model (see `infinipot models`), --dtype bfloat16, or --quantize 4bit on CUDA",
         ) from error
     except ImportError as error:
-        raise ModelError(f"{spec} needs a package that is not here: {_first_line(error)}") from error
+        raise ModelError(f"{spec} needs a package that is not here: {first_line(error)}") from error
     except Exception as error:  # a damaged or foreign model can raise anything, from any library
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
         raise ModelError(
-            f"cannot load {spec}: {_first_line(error)}",
+            f"cannot load {spec}: {first_line(error)}",
             hint="the hub is switched off (HF_HUB_OFFLINE=1)" if offline else "see `infinipot models` for names",
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from engine.errors import ModelError
+from engine.errors import ModelError, first_line
 
 #: Everything but weights in other formats.
 HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
@@ -32,14 +32,10 @@ def fetch(hub_id: str, bars: bool = False) -> Path:
         raise ModelError(f"the hub has no model {hub_id}, or it is private") from exc
     except Exception as exc:
         # Its client raises those of whichever HTTP library it uses, and OSError for the disk.
-        raise ModelError(f"{hub_id} could not be fetched: {_first_line(exc)}", "is this machine online?") from exc
+        raise ModelError(f"{hub_id} could not be fetched: {first_line(exc)[:300]}", "is this machine online?") from exc
     finally:
         if shown and not bars:
             enable_progress_bars()
-
-
-def _first_line(exc: Exception) -> str:
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:300]
 
 
 def snapshot(hub_id: str) -> Path | None:

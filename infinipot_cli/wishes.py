@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.errors import SettingsError
+from engine.estimate import capacity_for
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli.errors import UsageError
 from infinipot_cli.options import (
@@ -85,7 +86,7 @@ def pot_settings(pot: PotOptions, entry_bytes: int) -> PotSettings:
     """The engine's settings from the options; --pot-size counts in entries of ``entry_bytes``. Raises SettingsError."""
     capacity = pot.capacity
     if pot.pot_size is not None:
-        capacity = parse_size(pot.pot_size, "--pot-size") // entry_bytes
+        capacity = capacity_for(parse_size(pot.pot_size, "--pot-size"), entry_bytes)
     return PotSettings(
         capacity=capacity,
         distilled=pot.distilled,

@@ -14,8 +14,6 @@ from infinipot_cli.ingest.source import Source
 from infinipot_cli.ingest.streams import PeekableStream
 from infinipot_cli.ingest.types import KINDS, MAX_PASSAGE, IngestOptions, Passage, SourceReport
 
-sniff_pot = is_pot
-
 __all__ = [
     "KINDS",
     "MAX_PASSAGE",
@@ -27,5 +25,4 @@ __all__ = [
     "Sources",
     "is_pot",
     "open_sources",
-    "sniff_pot",
 ]
