@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
-from engine.rope import RotaryKey, Rotation, Tables
+from engine.grouped import attend_grouped
+from engine.rope import RotaryKey, Rotation, Tables, rotate_by_head
 
 NAME = "infinipot"
 
@@ -38,33 +39,50 @@ class LayerSpec:
 
 @dataclass
 class Pass:
-    """One forward: ``catalyst`` is how many of its last tokens are the catalyst, ``reduce`` how its scores combine."""
+    """One forward: ``catalyst`` is how many of its last tokens are the catalyst, ``reduce`` how its scores combine.
+
+    What some methods ask for besides: ``placed`` gives a layer's cos and sin [H, n, R] by the entries' own positions,
+    where slots do not restart; ``received`` captures the attention that the queries give; ``window`` bounds what every
+    query sees, but for the first ``front`` slots; ``groups`` are Self-Extend's group size and window.
+    """
 
     layers: dict[int, LayerSpec]
     tables: Tables
     catalyst: int = 0
     reduce: str = "max"
+    placed: Callable[[LayerSpec], tuple[Tensor, Tensor]] | None = None
+    received: str | None = None
+    window: int | None = None
+    front: int = 0
+    groups: tuple[int, int] | None = None
     scores: dict[int, Tensor] = field(default_factory=dict)
-    masks: dict[tuple[int, int, int | None], Tensor] = field(default_factory=dict)
+    masks: dict[tuple[int, int, int | None, int], Tensor] = field(default_factory=dict)
 
-    def mask(self, queries: int, keys: int, window: int | None, like: Tensor) -> Tensor:
+    def mask(self, queries: int, keys: int, window: int | None, like: Tensor, front: int = 0) -> Tensor:
         """Additive causal mask [queries, keys] aligned bottom-right; made once per pass and shape."""
-        key = (queries, keys, window)
+        key = (queries, keys, window, front)
         if key not in self.masks:
-            self.masks[key] = causal_mask(queries, keys, window, like)
+            self.masks[key] = causal_mask(queries, keys, window, like, front)
         return self.masks[key]
+
+    def window_of(self, spec: LayerSpec) -> tuple[int | None, int]:
+        """The narrower of the layer's own window and the method's, and how many first slots are seen in spite of it."""
+        if self.window is not None and (spec.window is None or self.window < spec.window):
+            return self.window, self.front
+        return spec.window, 0
 
 
 current: ContextVar[Pass] = ContextVar("infinipot_pass")
 
 
-def causal_mask(queries: int, keys: int, window: int | None, like: Tensor) -> Tensor:
-    """0 where query i may see key j, -inf elsewhere: j <= i + keys - queries, and within ``window`` of it."""
+def causal_mask(queries: int, keys: int, window: int | None, like: Tensor, front: int = 0) -> Tensor:
+    """0 where query i may see key j, -inf elsewhere: j <= i + keys - queries, and within ``window`` of it, unless
+    j is one of the first ``front``."""
     row = torch.arange(keys - queries, keys, device=like.device)[:, None]
     column = torch.arange(keys, device=like.device)[None]
     hidden = column > row
     if window is not None:
-        hidden |= column <= row - window
+        hidden |= (column <= row - window) & (column >= front)
     return like.new_zeros(queries, keys).masked_fill_(hidden, float("-inf"))
 
 
@@ -83,26 +101,44 @@ def attend(
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: query [1, Hq, T, D], key and value [1, Hkv, n, D] -> [1, T, Hq, Dv].
 
-    Keys are raw; slot i of the layer has position i, and the T queries are the last T slots.
+    Keys are raw; slot i of the layer has position i unless entries stay where they were, and the T queries are the last
+    T slots.
     """
     run = current.get()
     spec = run.layers[int(module.layer_idx)]
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     queries, keys = query.shape[2], key.shape[2]
-    if spec.rotary is not None and spec.rotate is not None:
-        cos, sin = run.tables[spec.rotary]
-        query = spec.rotate(query, cos[:, keys - queries : keys], sin[:, keys - queries : keys])
-        key = spec.rotate(key, cos[:, :keys], sin[:, :keys])
-    if run.catalyst and spec.window is None:
-        run.scores[spec.index] = catalyst_scores(query, key, run.catalyst, run.reduce, scale, softcap, s_aux)
-    window = spec.window if spec.window is not None and spec.window < keys else None
-    if s_aux is None and (flash := flash_attention(query.device, query.dtype)) is not None:
+    if run.groups is not None and spec.rotary is not None:
+        return attend_grouped(run, spec, query, key, value, scale, softcap, s_aux), None
+    query, key = _rotated(run, spec, query, key)
+    if spec.window is None:
+        if run.catalyst:
+            run.scores[spec.index] = catalyst_scores(query, key, run.catalyst, run.reduce, scale, softcap, s_aux)
+        elif run.received is not None:
+            run.scores[spec.index] = received_scores(query, key, run.received, scale, softcap, s_aux)
+    window, front = run.window_of(spec)
+    window = window if window is not None and window < keys else None
+    if s_aux is None and front == 0 and (flash := flash_attention(query.device, query.dtype)) is not None:
         return by_flash(flash, query, key, value, scale, window, softcap), None
     if softcap is not None or s_aux is not None:
-        output = _plain(query, key, value, run.mask(queries, keys, window, query), scale, softcap, s_aux)
+        output = _plain(query, key, value, run.mask(queries, keys, window, query, front), scale, softcap, s_aux)
     else:
-        output = _fused(run, query, key, value, scale, window)
+        output = _fused(run, query, key, value, scale, window, front)
     return output.transpose(1, 2).contiguous(), None
+
+
+def _rotated(run: Pass, spec: LayerSpec, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Query and key at their positions: the slots, or where each head's entries stood in the source."""
+    if spec.rotary is None or spec.rotate is None:
+        return query, key
+    queries, keys = query.shape[2], key.shape[2]
+    if run.placed is None:
+        cos, sin = run.tables[spec.rotary]
+        query = spec.rotate(query, cos[:, keys - queries : keys], sin[:, keys - queries : keys])
+        return query, spec.rotate(key, cos[:, :keys], sin[:, :keys])
+    cos, sin = run.placed(spec)  # the queries are the newest tokens, at the same positions for every head
+    query = spec.rotate(query, cos[:1, keys - queries :], sin[:1, keys - queries :])
+    return query, rotate_by_head(spec.rotate, key, cos, sin)
 
 
 def catalyst_scores(
@@ -128,6 +164,39 @@ def catalyst_scores(
     if reduce == "max":
         return weights.amax(1)
     return weights.sum(1) if reduce == "sum" else weights.mean(1)
+
+
+# Queries whose attention is written out at a time, to be summed: a whole block's would be its size times the pot's.
+_ROWS = 128
+
+
+def received_scores(
+    query: Tensor,
+    key: Tensor,
+    kind: str,
+    scale: float,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Attention that the text's own queries [1, Hq, T, D] give to all n entries -> [Hkv, n], float32.
+
+    "sum": summed over all queries and over the query heads that share the KV head (H2O). "last": the last query's,
+    averaged over all query heads, the same for every KV head (TOVA).
+    """
+    kv_heads, keys = key.shape[1], key.shape[2]
+    key = key.float()
+    if kind == "last":
+        query = query[:, :, -1:].float()
+        weights = _weights(query, key, causal_mask(1, keys, None, query), scale, softcap, sinks)
+        return weights.mean(1)[0].expand(kv_heads, -1)
+    total = key.new_zeros(kv_heads, keys)
+    for end in range(query.shape[2], 0, -_ROWS):
+        rows = query[:, :, max(end - _ROWS, 0) : end].float()
+        seen = keys - query.shape[2] + end
+        mask = causal_mask(rows.shape[2], seen, None, rows)
+        weights = _weights(rows, key[:, :, :seen], mask, scale, softcap, sinks)
+        total[:, :seen] += weights[0].reshape(kv_heads, -1, seen).sum(1)
+    return total
 
 
 def _weights(
@@ -159,13 +228,15 @@ def _plain(
     return weights @ value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
 
 
-def _fused(run: Pass, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None) -> Tensor:
+def _fused(
+    run: Pass, query: Tensor, key: Tensor, value: Tensor, scale: float, window: int | None, front: int
+) -> Tensor:
     """SDPA without a mask tensor where the kernel allows it: one query, an empty past, or CUDA's lower-right causal."""
     queries, keys = query.shape[2], key.shape[2]
     grouped = query.shape[1] != key.shape[1]
     mask, causal = None, False
     if window is not None:
-        mask = run.mask(queries, keys, window, query)
+        mask = run.mask(queries, keys, window, query, front)
     elif queries == keys:
         causal = queries > 1
     elif queries > 1:

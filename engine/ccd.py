@@ -6,7 +6,7 @@ so feeding one by one, in pieces or all at once gives the same pot, bit for bit.
 
 from __future__ import annotations
 
-import time
+import sys
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,9 +15,11 @@ from torch import Tensor
 from engine.distil import distil, require_distillable
 from engine.errors import SettingsError
 from engine.forward import forward
-from engine.methods import REGISTRY
+from engine.methods.method import never
 from engine.novelty import block_novelty
 from engine.pot import Batch, Pot
+from engine.pour import rotated_keys
+from engine.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from engine.model import Model
@@ -27,27 +29,30 @@ class Distiller:
     """Feeds tokens to a pot and distils it with ``catalyst`` [p] whenever it is full.
 
     A full pot is distilled when the next token arrives, not before: the last fill stays whole (see ``make_room``).
+    A method that does not look at a catalyst leaves no room for it. A pot without bound is never full.
     """
 
     def __init__(self, model: Model, pot: Pot, catalyst: Tensor) -> None:
-        require_distillable(pot)
-        pot.settings.check_room(pot.protected, len(catalyst))
         self.model = model
         self.pot = pot
-        self.catalyst = catalyst
-        self.method = REGISTRY[pot.settings.method]
+        self.method = pot.method
+        self.catalyst = catalyst if self.method.attention else catalyst[:0]
         if self.method.attention and len(catalyst) == 0:
             raise SettingsError(f"the method {pot.settings.method} needs a catalyst, and it is empty")
-        self.seconds_distilling = 0.0
+        if self.method.select is not never:
+            require_distillable(pot)
+        pot.settings.check_room(pot.protected, len(self.catalyst))
+        self.stopwatch = Stopwatch(model.device)
         self._waiting: list[Batch] = []
         self._count = 0
+        self._back = 0  # tokens that are never read before the end
         self._scores: dict[int, Tensor] | None = None
 
     def feed(self, batch: Batch) -> None:
         """Take in tokens; reads every block that is complete."""
         self._waiting.append(batch)
         self._count += len(batch)
-        while self._count >= (size := self._block_size()):
+        while self._count - self._back >= (size := self._block_size()):
             self._read(self._take(size))
 
     def flush(self) -> None:
@@ -57,6 +62,8 @@ class Distiller:
 
     def _free(self) -> int:
         """Entries that this fill may still take: |M| - occupied - |P|."""
+        if not self.pot.settings.bounded:
+            return sys.maxsize
         return self.pot.capacity - len(self.catalyst) - self.pot.entries
 
     def _block_size(self) -> int:
@@ -94,28 +101,36 @@ class Distiller:
         for index, store in self.pot.stores.items():
             store.note(start[index], batch)
             store.novelty[:, start[index] : store.length] = 0.0 if novel is None else novel
-        self._scores = scores if full else None
+        if self.method.received:
+            for index, attention in scores.items():
+                self.pot.stores[index].receive(attention, add=self.method.received == "sum")
+        self._scores = scores if full and self.method.attention else None
         self.pot.last_hidden = hidden[-1:].clone()
         self.pot.tokens_read += int((batch.position >= 0).sum())
 
+    @property
+    def seconds_distilling(self) -> float:
+        """Seconds that the device spent on cycles so far."""
+        return self.stopwatch.seconds
+
     def _distil(self) -> None:
-        began = time.perf_counter()
-        scores = self._scores
-        if scores is None:
-            scores = score(self.model, self.pot, self.catalyst)
-        distil(self.pot, scores, self.pot.settings.kept)
-        self._scores = None
-        self.seconds_distilling += time.perf_counter() - began
+        with self.stopwatch.span():
+            scores = self._scores
+            if scores is None:
+                scores = score(self.model, self.pot, self.catalyst)
+            distil(self.pot, scores, self.pot.settings.kept)
+            self._scores = None
 
 
 def score(model: Model, pot: Pot, catalyst: Tensor) -> dict[int, Tensor]:
-    """Catalyst scores of a pot at rest, in a pass of their own: per layer [H, entries].
+    """What the method asks to see of a pot at rest, per layer: catalyst scores [H, entries], in a pass of their own, or
+    keys [H, entries, D]; what it had noted before stands in the pot.
 
     Where less room is left than the catalyst is long, its last tokens speak for it: they are the ones that
     lead into the answer.
     """
-    if not REGISTRY[pot.settings.method].attention:
-        return {}
+    if not pot.method.attention:
+        return rotated_keys(model, pot) if pot.method.keys else {}
     room = min(len(catalyst), pot.capacity - pot.entries)
     if room == 0:
         raise SettingsError("the pot is full to the last entry: no catalyst fits", hint="raise --capacity")
@@ -127,16 +142,20 @@ def make_room(model: Model, pot: Pot, need: int, catalyst: Tensor) -> None:
 
     Raises SettingsError if the protected prefix and ``need`` alone exceed the capacity.
     """
-    if pot.entries + need <= pot.capacity:
-        return
-    keep = pot.capacity - need - pot.protected
-    if keep < 1:
+    if not pot.fits(need):
+        distil(pot, score(model, pot, catalyst), room_beside(pot, need))
+
+
+def room_beside(pot: Pot, need: int) -> int:
+    """Entries that may stay besides the protected ones when ``need`` come. Raises SettingsError if there are none."""
+    room = pot.capacity - need - pot.protected
+    if room < 1:
         raise SettingsError(
             f"question and answer need {need} entries beside {pot.protected} protected ones, "
             f"more than the capacity of {pot.capacity}",
             hint="ask for a shorter answer (--max-tokens) or raise --capacity",
         )
-    distil(pot, score(model, pot, catalyst), keep)
+    return room
 
 
 def as_ids(ids: list[int] | Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from engine.errors import SettingsError
-from engine.methods import REGISTRY
 from engine.methods.candidates import Candidates
 from engine.pot import Pot, PotLayer
 
@@ -14,22 +13,27 @@ from engine.pot import Pot, PotLayer
 def distil(pot: Pot, scores: dict[int, Tensor], count: int) -> None:
     """Keep the protected prefix and ``count`` further entries per KV head of every layer that sees everything.
 
-    scores: per layer, the catalyst's attention to all entries [H, n] (equation 2). Layers with a sliding window keep
+    scores: per layer, what the method asked to see of all entries: the catalyst's attention [H, n] (equation 2), or
+    the keys [H, n, D]. Layers with a sliding window keep
     their last window instead, and never more than the others. Novelty fades by ``decay``.
     """
-    method = REGISTRY[pot.settings.method]
     for store in pot.distilled_stores:
         if count >= store.length - pot.protected:
             continue
-        candidates = _candidates(store, pot.protected, scores.get(store.spec.index))
-        chosen = method.select(candidates, count, pot.settings) + pot.protected
-        store.keep(_with_prefix(chosen, pot.protected))
+        candidates = candidates_of(pot, store, scores.get(store.spec.index))
+        chosen = pot.method.select(candidates, count, pot.settings) + pot.protected
+        store.keep(with_prefix(chosen, pot.protected))
         store.novelty *= pot.settings.decay
+    keep_windows(pot)
+    pot.cycles += 1
+
+
+def keep_windows(pot: Pot) -> None:
+    """Cut every layer that slides a window to its last window, and to no more than the others hold."""
     kept = pot.entries_distilled
     for store in pot.stores.values():
         if store.spec.window is not None:
             store.keep_last(min(store.spec.window - 1, kept))
-    pot.cycles += 1
 
 
 def require_distillable(pot: Pot) -> None:
@@ -42,11 +46,19 @@ def require_distillable(pot: Pot) -> None:
         )
 
 
-def _candidates(store: PotLayer, protected: int, attention: Tensor | None) -> Candidates:
-    part = slice(protected, store.length)
-    return Candidates(store.novelty[:, part], None if attention is None else attention[:, part])
+def candidates_of(pot: Pot, store: PotLayer, shown: Tensor | None) -> Candidates:
+    """What the method may choose from in one layer, with what it asked to see."""
+    part, method = slice(pot.protected, store.length), pot.method
+    return Candidates(
+        novelty=store.novelty[:, part],
+        attention=shown[:, part] if shown is not None and method.attention else None,
+        received=None if store.received is None else store.received[:, part],
+        keys=shown if method.keys else None,
+        protected=pot.protected,
+    )
 
 
-def _with_prefix(slots: Tensor, protected: int) -> Tensor:
+def with_prefix(slots: Tensor, protected: int) -> Tensor:
+    """``slots`` [H, m] with the protected ones before them."""
     prefix = torch.arange(protected, device=slots.device).expand(slots.shape[0], -1)
     return torch.cat([prefix, slots], dim=1)

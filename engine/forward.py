@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from engine import attention
-from engine.attention import Pass
+from engine.attention import LayerSpec, Pass
 from engine.pot import Pot
-from engine.rope import raw_keys, slot_tables
+from engine.rope import placed_table, raw_keys, slot_tables
 
 if TYPE_CHECKING:
     from engine.model import Model
@@ -35,32 +36,62 @@ def attention_by(module: nn.Module, name: str) -> Iterator[None]:
             config._attn_implementation_internal = before[key]
 
 
+@contextmanager
+def over_the_pot(model: Model, pot: Pot, slots: int, catalyst: int = 0) -> Iterator[Pass]:
+    """Within it a forward of the model with ``pot`` as its cache reads into the pot, up to ``slots`` entries in all."""
+    method, settings = pot.method, pot.settings
+    tables = slot_tables(model.rotary, 1 if pot.stays else slots, model.device, model.dtype)
+    run = Pass(
+        layers={index: store.spec for index, store in pot.stores.items()},
+        tables=tables,
+        catalyst=catalyst,
+        reduce=method.reduce or settings.reduce,
+        placed=partial(placed, model, pot) if pot.stays else None,
+        received=method.received,
+        window=settings.kept if method.sees == "window" else None,
+        front=pot.protected,
+        groups=(settings.group, settings.window) if method.sees == "groups" else None,
+    )
+    with raw_keys(model.base, tables), attention_by(model.base, attention.NAME):
+        token = attention.current.set(run)
+        try:
+            yield run
+        finally:
+            attention.current.reset(token)
+
+
+def placed(model: Model, pot: Pot, spec: LayerSpec) -> tuple[Tensor, Tensor]:
+    """cos and sin [H, n, R] of a layer's entries at the positions they keep."""
+    store = pot.stores[spec.index]
+    assert store.index is not None
+    assert spec.rotary is not None
+    return placed_table(model.rotary[spec.rotary], store.index[:, : store.length], model.dtype)
+
+
 @torch.inference_mode()
-def forward(model: Model, pot: Pot, ids: Tensor, catalyst: Tensor | None = None) -> tuple[Tensor, dict[int, Tensor]]:
+def forward(
+    model: Model, pot: Pot, ids: Tensor, catalyst: Tensor | None = None, observers: int | None = None
+) -> tuple[Tensor, dict[int, Tensor]]:
     """Read ``ids`` [t] into the pot and, in the same pass, let the ``catalyst`` [p] look at everything.
 
-    Returns the hidden states of ``ids`` [t, hidden] and, per distilled layer, the catalyst scores of all
-    entries [H, n] (empty without a catalyst). The catalyst's own entries are gone again on return.
+    Returns the hidden states of ``ids`` [t, hidden] and, per distilled layer, scores of the entries [H, n]: the
+    catalyst's, or the attention that ``ids`` gave where the method asks for it; empty without either. The
+    catalyst's own entries are gone again on return. ``observers`` are the last tokens that look, if not just the
+    catalyst; their scores are of what stands before them.
     """
     tokens = ids if catalyst is None else torch.cat([ids, catalyst])
     extra = len(tokens) - len(ids)
     start = pot.entries
     slots = start + len(tokens)
-    if slots > pot.capacity:
+    if not pot.fits(len(tokens)):
         raise RuntimeError(f"pot overflow: {slots} entries of {pot.capacity}")
     positions = torch.arange(start, slots, device=model.device)
-    tables = slot_tables(model.rotary, slots, model.device, model.dtype)
-    with pot.whole(), raw_keys(model.base, tables), attention_by(model.base, attention.NAME):
-        run = Pass({i: s.spec for i, s in pot.stores.items()}, tables, extra, pot.settings.reduce)
-        token = attention.current.set(run)
-        try:
-            output = model.base(
-                input_ids=tokens.to(model.device)[None],
-                position_ids=positions[None],
-                past_key_values=pot,
-                use_cache=True,
-            )
-        finally:
-            attention.current.reset(token)
+    with pot.whole(), over_the_pot(model, pot, slots, extra if observers is None else observers) as run:
+        output = model.base(
+            input_ids=tokens.to(model.device)[None],
+            position_ids=positions[None],
+            past_key_values=pot,
+            use_cache=True,
+        )
     pot.drop_last(extra)
     return output.last_hidden_state[0, : len(ids)], run.scores

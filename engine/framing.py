@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from engine.errors import ModelError
 from engine.text import Encoder
@@ -16,15 +16,21 @@ _DOCUMENT = "DOCUMENTsentinelDOCUMENT"
 _ANSWER = "ANSWERsentinelANSWER"
 _TEXT = "TEXTsentinelTEXT"
 
+#: What stands around a task's own words. "turn": the chat template, and for models without one an "Answer:" at the
+#: end; "prompt": the chat template if there is one, else nothing; "bare": nothing in any case. Where nothing does,
+#: the text is what a tokenizer makes of it, with the start token that it puts there by itself.
+Frame = Literal["turn", "prompt", "bare"]
+
 
 class Framing:
     """One user turn that holds the document; ``before`` is the task's text ahead of it.
 
-    Models without a chat template get plain text with an "Answer:" at the end.
+    ``frame`` says what else is put around them (see Frame).
     """
 
-    def __init__(self, model: Model, before: str = "", system: str | None = None) -> None:
+    def __init__(self, model: Model, before: str = "", system: str | None = None, frame: Frame = "turn") -> None:
         self._tokenizer = model.tokenizer
+        self._frame = frame
         self._encoder = Encoder(model.tokenizer)
         self._system = system
         self._before = before
@@ -32,19 +38,19 @@ class Framing:
 
     @property
     def chat(self) -> bool:
-        """Whether the model has a chat template."""
-        return bool(self._tokenizer.chat_template)
+        """Whether there is a chat template, and it is wanted."""
+        return bool(self._tokenizer.chat_template) and self._frame != "bare"
 
     def suffix_ids(self, after: str) -> list[int]:
         """What follows the document: the task's text, the end of the user's turn and the head of the answer."""
         if not self.chat:
-            return self._encode(lambda text: f"{text}\nAnswer:", after)
+            return self._encode(lambda text: f"{text}{self._lead}", after)
         return self._encode(lambda text: self._split(self._render([self._user(text)]), _DOCUMENT)[1], after)
 
     def next_turn_ids(self, question: str) -> list[int]:
         """What follows an answer when another question is asked in the same conversation."""
         if not self.chat:
-            return self._encode(lambda text: f"\n\n{text}\nAnswer:", question)
+            return self._encode(lambda text: f"\n\n{text}{self._lead}", question)
         answered = [self._user(""), {"role": "assistant", "content": _ANSWER}]
 
         def rendered(text: str) -> str:
@@ -52,11 +58,21 @@ class Framing:
 
         return self._encode(rendered, question)
 
+    @property
+    def _lead(self) -> str:
+        """What leads into the answer where no template does."""
+        return "\nAnswer:" if self._frame == "turn" else ""
+
     def _prefix(self) -> list[int]:
         if not self.chat:
-            start = self._tokenizer.bos_token_id
-            return ([] if start is None else [start]) + self._encoder.encode_ahead(self._before)
+            return self._start() + self._encoder.encode_ahead(self._before)
         return self._encoder.encode_ahead(self._split(self._render([self._user("")]), _DOCUMENT)[0])
+
+    def _start(self) -> list[int]:
+        """The start token where no template sets one: any that there is, or only what the tokenizer itself puts."""
+        start = self._tokenizer.bos_token_id
+        own = [start] if self._frame == "turn" else self._tokenizer("")["input_ids"][:1]
+        return own if start is not None and own == [start] else []
 
     def _user(self, after: str) -> dict[str, str]:
         return {"role": "user", "content": f"{self._before}{_DOCUMENT}{after}"}

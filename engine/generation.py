@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
+from transformers.cache_utils import Cache
 
-from engine.ccd import Distiller, as_ids, make_room
+from engine.ccd import as_ids
 from engine.errors import SettingsError
+from engine.filling import filler, make_room
+from engine.forward import over_the_pot
 from engine.pot import Batch, Pot
 from engine.pour import pour
+from engine.rope import angles_shift
 from engine.settings import GenerationSettings
 
 if TYPE_CHECKING:
@@ -25,9 +29,13 @@ StopReason = Literal["stop", "length", "interrupted"]
 
 @dataclass(frozen=True)
 class Generation:
-    """An answer: its text without control tokens, its ids, and why it ended."""
+    """An answer: its text without control tokens, its ids, and why it ended.
+
+    ``raw`` is the text with the white space around it, which code needs.
+    """
 
     text: str
+    raw: str
     token_ids: list[int]
     stop_reason: StopReason
     prompt_tokens: int
@@ -98,17 +106,19 @@ def generate(
     began = time.perf_counter()
     suffix = as_ids(list(suffix_ids))
     need = len(suffix) + generation.max_new_tokens
-    if pot.entries + need > pot.capacity:
+    if not pot.fits(need):
         pot = pot.copy()
         make_room(model, pot, need, suffix)
     listener = _Listener(model.tokenizer, on_text)
     stopped = _run(model, pot, suffix, generation, listener, should_stop)
     ended = time.perf_counter()
     first = listener.first_at or ended
+    text = decode(model.tokenizer, listener.ids)
     return Generation(
-        text=decode(model.tokenizer, listener.ids).strip(),
+        text=text.strip(),
+        raw=text,
         token_ids=listener.ids,
-        stop_reason=_reason(model, listener.ids, stopped, generation.max_new_tokens),
+        stop_reason=_reason(stops_of(model, generation), listener.ids, stopped, generation.max_new_tokens),
         prompt_tokens=len(suffix),
         seconds_prompt=first - began,
         seconds_writing=ended - first,
@@ -138,16 +148,42 @@ def _run(
         return torch.full((1,), stopped, device=model.device, dtype=torch.bool)
 
     config = _config(model, generation)
-    with _seeded(generation, model.device), _without_authors_settings(model):
+    slots = pot.entries + len(suffix) + generation.max_new_tokens
+    with (
+        _cache(model, pot, slots) as cache,
+        _seeded(generation, model.device),
+        _without_authors_settings(model),
+    ):
         model.module.generate(
             ids,
             attention_mask=torch.ones_like(ids),
-            past_key_values=pour(model, pot),
+            past_key_values=cache,
             generation_config=config,
             stopping_criteria=[stop],
             streamer=listener,
+            **_positions(pot, ids),
         )
     return stopped
+
+
+@contextmanager
+def _cache(model: Model, pot: Pot, slots: int) -> Iterator[Cache]:
+    """What generate() reads and writes: the pot poured; or the pot itself, for now, where only our own attention knows
+    what a query of this method sees, or can keep all angles those of one length."""
+    first = pot.taken if pot.stays else pot.entries
+    shift = angles_shift(model.rotary, first, first + slots - pot.entries, model.device)
+    if pot.method.sees == "all" and not shift:
+        yield pour(model, pot)
+        return
+    with over_the_pot(model, pot, slots), pot.for_now():
+        yield pot
+
+
+def _positions(pot: Pot, ids: Tensor) -> dict[str, Tensor]:
+    """Where entries stay at their source positions, so does what follows them; else generate() counts by itself."""
+    if not pot.stays:
+        return {}
+    return {"position_ids": torch.arange(ids.shape[1], device=ids.device)[None] + (pot.taken - pot.entries)}
 
 
 def _config(model: Model, generation: GenerationSettings) -> Any:
@@ -155,20 +191,29 @@ def _config(model: Model, generation: GenerationSettings) -> Any:
     from transformers import GenerationConfig
 
     own = model.module.generation_config
-    sampling = {}
+    more: dict[str, Any] = {}
     if generation.temperature > 0:
-        sampling = {"temperature": generation.temperature, "top_p": generation.top_p, "top_k": 0}
-    stops = own.eos_token_id if own.eos_token_id is not None else model.tokenizer.eos_token_id
-    first = stops[0] if isinstance(stops, list) else stops
+        more = {"temperature": generation.temperature, "top_p": generation.top_p, "top_k": 0}
+    if fewest := max(generation.min_new_tokens, int(generation.one_line)):
+        more["min_new_tokens"] = fewest
+    stops = stops_of(model, generation)
     return GenerationConfig(
         max_new_tokens=generation.max_new_tokens,
         do_sample=generation.temperature > 0,
-        eos_token_id=stops,
+        eos_token_id=stops or None,
         bos_token_id=own.bos_token_id,
-        pad_token_id=own.pad_token_id if own.pad_token_id is not None else first,
+        pad_token_id=own.pad_token_id if own.pad_token_id is not None else next(iter(stops), None),
         use_cache=True,
-        **sampling,
+        **more,
     )
+
+
+def stops_of(model: Model, generation: GenerationSettings) -> list[int]:
+    """The ids that end an answer: the model's own, else its tokenizer's; and a line end's where one line is wanted."""
+    stops = model.module.generation_config.eos_token_id
+    stops = model.tokenizer.eos_token_id if stops is None else stops
+    ids = list(stops) if isinstance(stops, list) else [] if stops is None else [stops]
+    return ids + model.tokenizer.encode("\n", add_special_tokens=False)[-1:] if generation.one_line else ids
 
 
 @contextmanager
@@ -193,22 +238,16 @@ def _without_authors_settings(model: Model) -> Iterator[None]:
         model.module.generation_config = own
 
 
-def _reason(model: Model, ids: list[int], stopped: bool, limit: int) -> StopReason:
+def _reason(stops: list[int], ids: list[int], stopped: bool, limit: int) -> StopReason:
     if stopped:
         return "interrupted"
-    return "length" if len(ids) >= limit and not _is_stop(model, ids[-1]) else "stop"
-
-
-def _is_stop(model: Model, token: int) -> bool:
-    stops = model.module.generation_config.eos_token_id
-    stops = model.tokenizer.eos_token_id if stops is None else stops
-    return token in stops if isinstance(stops, list) else token == stops
+    return "length" if len(ids) >= limit and ids[-1] not in stops else "stop"
 
 
 def extend(model: Model, pot: Pot, ids: Sequence[int], catalyst_ids: Sequence[int]) -> Pot:
     """A new pot that has also read ``ids``, such as a question and its answer; distilled when it is full."""
     longer = pot.copy()
-    distiller = Distiller(model, longer, as_ids(list(catalyst_ids)))
-    distiller.feed(Batch.of(ids))
-    distiller.flush()
+    reading = filler(model, longer, as_ids(list(catalyst_ids)))
+    reading.feed(Batch.of(ids))
+    reading.flush()
     return longer

@@ -44,7 +44,7 @@ def identify(name: str, revision: str | None, module: Any, tokenizer: Any) -> Id
         revision=revision,
         architecture=type(module).__name__,
         config=_digest(_stable_config(module.config.to_dict())),
-        tokenizer=_digest(_tokenizer_text(tokenizer)),
+        tokenizer=tokenizer_fingerprint(tokenizer),
         template=_digest(json.dumps(tokenizer.chat_template, sort_keys=True)),
         weights=weights_fingerprint(module),
     )
@@ -76,8 +76,13 @@ def _stable_config(value: Any) -> str:
     return json.dumps(clean(value), sort_keys=True, default=str)
 
 
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """Hash of a tokenizer of transformers, or of the ``tokenizers`` one beneath it."""
+    return _digest(_tokenizer_text(tokenizer))
+
+
 def _tokenizer_text(tokenizer: Any) -> str:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer if hasattr(tokenizer, "to_str") else None)
     if backend is not None:
         return str(json.dumps({**json.loads(backend.to_str()), "truncation": None, "padding": None}, sort_keys=True))
     return json.dumps(tokenizer.get_vocab(), sort_keys=True)

@@ -15,6 +15,7 @@ from transformers.cache_utils import Cache
 
 from engine.attention import LayerSpec
 from engine.errors import ModelError
+from engine.methods import REGISTRY
 from engine.settings import PotSettings
 
 # Source position of tokens that stand in no source: the chat template, a question, an earlier answer.
@@ -50,22 +51,36 @@ class PotLayer:
     """The entries of one layer: raw keys and values, and their provenance, in buffers made once.
 
     key [H, capacity, D], value [H, capacity, Dv]; token, position, place int64 and novelty float32 [H, capacity];
-    slots 0..length-1 are in use.
+    slots 0..length-1 are in use. Only where they are asked for: index int64, the entry's number in the stream of all
+    tokens read; received float32, attention that queries gave it. ``next`` is the number of the next token. With
+    ``grows``, the buffers double when they are full, and ``capacity`` is what they hold now.
     """
 
     PROVENANCE = ("token", "position", "place", "novelty")
     TENSORS = ("key", "value", *PROVENANCE)
 
-    def __init__(self, spec: LayerSpec, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        spec: LayerSpec,
+        capacity: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        extras: Sequence[str] = (),
+        grows: bool = False,
+    ) -> None:
         self.spec = spec
         self.capacity = capacity
-        self.length = 0
+        self.grows = grows
+        self.length = self.next = 0
+        self.tensors = (*self.TENSORS, *extras)
         self.key = torch.empty(spec.kv_heads, capacity, spec.key_dim, device=device, dtype=dtype)
         self.value = torch.empty(spec.kv_heads, capacity, spec.value_dim, device=device, dtype=dtype)
         self.token, self.position, self.place = (
             torch.full((spec.kv_heads, capacity), NOWHERE, device=device, dtype=torch.int64) for _ in range(3)
         )
         self.novelty = torch.zeros(spec.kv_heads, capacity, device=device, dtype=torch.float32)
+        self.index = torch.zeros_like(self.token) if "index" in extras else None
+        self.received = torch.zeros_like(self.novelty) if "received" in extras else None
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store raw key and value [1, H, t, D]; returns all entries, [1, H, length, D] views.
@@ -73,12 +88,45 @@ class PotLayer:
         Raises RuntimeError if the pot would overflow: that is a fault of the engine, never of the input.
         """
         end = self.length + key.shape[2]
-        if end > self.capacity:
+        if not self.holds(end):
             raise RuntimeError(f"pot overflow in layer {self.spec.index}: {end} entries of {self.capacity}")
-        self.key[:, self.length : end] = key[0]
-        self.value[:, self.length : end] = value[0]
+        part = slice(self.length, end)
+        self.key[:, part] = key[0]
+        self.value[:, part] = value[0]
+        if self.index is not None:
+            self.index[:, part] = torch.arange(self.next, self.next + key.shape[2], device=self.index.device)
+        if self.received is not None:
+            self.received[:, part] = 0
+        self.next += key.shape[2]
         self.length = end
         return self.key[None, :, :end], self.value[None, :, :end]
+
+    def holds(self, count: int) -> bool:
+        """Whether the buffers can hold ``count`` entries; those that grow then do."""
+        if count > self.capacity and self.grows:
+            self._grow(count)
+        return count <= self.capacity
+
+    @torch.inference_mode(False)
+    def _grow(self, least: int) -> None:
+        """Buffers for at least ``least`` entries, and twice as many as before."""
+        self.capacity = max(2 * self.capacity, least)
+        for name in self.tensors:
+            old = getattr(self, name)
+            new = old.new_empty((old.shape[0], self.capacity, *old.shape[2:]))
+            new[:, : self.length] = old[:, : self.length]
+            setattr(self, name, new)
+
+    def drop_last(self, count: int) -> None:
+        """Forget the last ``count`` entries, and that they were ever numbered."""
+        self.length -= count
+        self.next -= count
+
+    def receive(self, attention: Tensor, add: bool) -> None:
+        """Note the attention [H, n] that queries gave to the first n entries, on top of what they had, or instead."""
+        assert self.received is not None
+        part = self.received[:, : attention.shape[1]]
+        part.copy_(part + attention if add else attention)
 
     def note(self, start: int, batch: Batch) -> None:
         """Write where the tokens stored from slot ``start`` on came from."""
@@ -89,7 +137,7 @@ class PotLayer:
     def keep(self, slots: Tensor) -> None:
         """Keep only ``slots`` [H, m], ascending per head; they become slots 0..m-1 (the reset of section 3.5)."""
         count = slots.shape[1]
-        for name in self.TENSORS:
+        for name in self.tensors:
             buffer = getattr(self, name)
             index = slots if buffer.ndim == 2 else slots[..., None].expand(-1, -1, buffer.shape[2])
             buffer[:, :count] = buffer.gather(1, index)
@@ -102,7 +150,8 @@ class PotLayer:
 
 
 class Pot(Cache):
-    """A transformers cache that never holds more than ``capacity`` entries per layer and KV head.
+    """A transformers cache that never holds more than ``capacity`` entries per layer and KV head, if its method is one
+    of the bounded; the others keep what they read.
 
     ``protected`` entries at the front are never evicted. ``tokens_read`` counts document tokens, ``cycles``
     the distillations so far. ``last_hidden`` [1, hidden] predicts the next token, for its novelty.
@@ -114,8 +163,15 @@ class Pot(Cache):
         super().__init__(layers=[])
         require_memory(specs, settings.capacity, device, dtype)
         self.settings = settings
+        self.method = REGISTRY[settings.method]
+        extras = [
+            *(["index"] if self.stays else []),
+            *(["received"] if self.method.received else []),
+        ]
+        if settings.bounded:
+            specs = bounded(specs, settings.capacity)
         self.stores = {
-            spec.index: PotLayer(spec, settings.capacity, device, dtype) for spec in bounded(specs, settings.capacity)
+            spec.index: PotLayer(spec, settings.capacity, device, dtype, extras, not settings.bounded) for spec in specs
         }
         self.protected = 0
         self.tokens_read = 0
@@ -137,6 +193,23 @@ class Pot(Cache):
     @property
     def capacity(self) -> int:
         return self.settings.capacity
+
+    @property
+    def stays(self) -> bool:
+        """Whether entries keep their source positions when others go: CR-RoPE is off, or the method's paper has it so.
+
+        Where nothing ever goes, the slot is the source position.
+        """
+        return self.method.stays or (self.settings.bounded and not self.settings.reset)
+
+    @property
+    def taken(self) -> int:
+        """Tokens taken in so far, of the text and around it; where entries stay, the position of the next one."""
+        return next(iter(self.stores.values())).next
+
+    def fits(self, count: int) -> bool:
+        """Whether so many more entries may be held."""
+        return not self.settings.bounded or self.entries + count <= self.capacity
 
     @property
     def entries(self) -> int:
@@ -166,18 +239,33 @@ class Pot(Cache):
     def drop_last(self, count: int) -> None:
         """Forget the last ``count`` entries of every layer: how the catalyst leaves."""
         for store in self.stores.values():
-            store.length -= count
+            store.drop_last(count)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Entries added inside are kept only if all goes well: an error leaves no half-read block behind."""
-        before = {index: store.length for index, store in self.stores.items()}
+        before = self._marks()
         try:
             yield
         except BaseException:
-            for index, store in self.stores.items():
-                store.length = before[index]
+            self._return_to(before)
             raise
+
+    @contextmanager
+    def for_now(self) -> Iterator[None]:
+        """Entries added inside are gone afterwards, whatever happens."""
+        before = self._marks()
+        try:
+            yield
+        finally:
+            self._return_to(before)
+
+    def _marks(self) -> dict[int, tuple[int, int]]:
+        return {index: (store.length, store.next) for index, store in self.stores.items()}
+
+    def _return_to(self, marks: dict[int, tuple[int, int]]) -> None:
+        for index, store in self.stores.items():
+            store.length, store.next = marks[index]
 
     def copy(self) -> Pot:
         """An independent copy, so that a question can make room without touching the original."""

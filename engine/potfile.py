@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import PotDamaged, PotMismatch, SettingsError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 FORMAT = "infinipot-pot"
 VERSION = 1
 _COPY_BYTES = 1 << 20
+_TOKENS = re.compile(r"layers\.(\d+)\.token")
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class PotInfo:
     entries: int
     nbytes: int
     tensors: dict[str, dict[str, Any]]
+    taken: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, without the tensor table."""
@@ -74,7 +78,7 @@ def save_pot(pot: Pot, target: str | Path | BinaryIO, *, model: Model, meta: Pot
     tensors = _tensors(pot)
     metadata = _metadata(pot, model, meta, tensors)
     if isinstance(target, (str, Path)):
-        with _replacing(Path(target)) as temporary:
+        with replacing(Path(target)) as temporary:
             return _write(tensors, metadata, temporary)
     with tempfile.TemporaryDirectory(prefix="infinipot-") as folder:
         temporary = Path(folder) / "pot"
@@ -103,9 +107,11 @@ def load_pot(path: str | Path, model: Model) -> tuple[Pot, PotMeta]:
             raise PotDamaged(f"{path} does not hold the layers that its model has")
         for store in pot.stores.values():
             _fill(store, file, info, path)
+            store.next = info.taken
         if "last_hidden" in info.tensors:
             pot.last_hidden = _tensor(file, "last_hidden", info, path).to(model.device, model.dtype)
-    if {store.length for store in pot.distilled_stores} != {info.entries} or pot.entries > pot.capacity:
+    lengths = {store.length for store in pot.distilled_stores} or {pot.entries}
+    if lengths != {info.entries} or not pot.fits(0):
         raise PotDamaged(f"{path} contradicts itself about its entries")
     return pot, info.meta
 
@@ -124,6 +130,31 @@ def verify_pot(path: str | Path) -> PotInfo:
             if _crc_of_range(stream, start, size) != info.tensors[name]["crc32"]:
                 raise PotDamaged(f"{path} is damaged: {name} does not match its checksum")
     return info
+
+
+def read_provenance(path: str | Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Layer by layer, where its entries came from: ``token``, ``position`` and ``place``, int64 [H, n].
+
+    Neither keys nor values are read, and no torch; what is read is checked. Raises PotDamaged.
+    """
+    with _opened(path, "np") as file:
+        info = _info(file, path)
+        layers = (_TOKENS.fullmatch(name) for name in info.tensors)
+        for index in sorted(int(match[1]) for match in layers if match):
+            names = {part: f"layers.{index}.{part}" for part in ("token", "position", "place")}
+            parts = {part: _checked(file, name, info, path) for part, name in names.items()}
+            if len({part.shape for part in parts.values()}) > 1 or parts["token"].ndim != 2:
+                raise PotDamaged(f"{path} contradicts itself about the entries of layer {index}")
+            yield index, parts
+
+
+def _checked(file: Any, name: str, info: PotInfo, path: str | Path) -> np.ndarray:
+    if name not in info.tensors:
+        raise PotDamaged(f"{path} is damaged: {name} is missing")
+    array: np.ndarray = file.get_tensor(name)
+    if f"{zlib.crc32(np.ascontiguousarray(array).data):08x}" != info.tensors[name]["crc32"] or array.dtype != np.int64:
+        raise PotDamaged(f"{path} is damaged: {name} does not match its checksum")
+    return array
 
 
 def _data_ranges(stream: BinaryIO) -> dict[str, tuple[int, int]]:
@@ -157,7 +188,7 @@ def _tensors(pot: Pot) -> dict[str, torch.Tensor]:
 
 
 def _names(store: PotLayer) -> dict[str, str]:
-    return {f"layers.{store.spec.index}.{part}": part for part in store.TENSORS}
+    return {f"layers.{store.spec.index}.{part}": part for part in store.tensors}
 
 
 def _metadata(pot: Pot, model: Model, meta: PotMeta, tensors: dict[str, torch.Tensor]) -> dict[str, str]:
@@ -169,6 +200,7 @@ def _metadata(pot: Pot, model: Model, meta: PotMeta, tensors: dict[str, torch.Te
         "protected": pot.protected,
         "tokens_read": pot.tokens_read,
         "cycles": pot.cycles,
+        "taken": pot.taken,
         "entries": pot.entries,
         "nbytes": pot.nbytes,
         "tensors": {
@@ -199,7 +231,7 @@ def _write(tensors: dict[str, torch.Tensor], metadata: dict[str, str], path: Pat
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """A temporary file in the same folder that takes the place of ``path`` when all went well, and vanishes if not."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     os.close(handle)
@@ -271,17 +303,17 @@ def _fill(store: PotLayer, file: Any, info: PotInfo, path: str | Path) -> None:
     for name, part in _names(store).items():
         tensor = _tensor(file, name, info, path)
         buffer = getattr(store, part)
-        if tensor.shape[1] > store.capacity or tensor.shape[::2] != buffer.shape[::2]:
+        if tensor.shape[::2] != buffer.shape[::2] or not store.holds(tensor.shape[1]):
             raise PotDamaged(f"{path} is damaged: {name} has the wrong shape")
+        buffer = getattr(store, part)
         buffer[:, : tensor.shape[1]] = tensor.to(buffer.device, buffer.dtype)
         store.length = tensor.shape[1]
 
 
 def _require_same_model(info: PotInfo, model: Model) -> None:
     differences = info.identity.differences(model.identity)
+    made, here = info.identity.name, model.identity.name
     if differences:
-        raise PotMismatch(
-            f"this pot was made with {info.identity.name}, not with {model.identity.name} "
-            f"(they differ in {', '.join(differences)})",
-            hint=f"use --model {info.identity.name}, or make the pot again",
-        )
+        other = f"another version of {here}" if made == here else f"{made}, not with {here}"
+        hint = "make the pot again" if made == here else f"use --model {made}, or make the pot again"
+        raise PotMismatch(f"this pot was made with {other} (they differ in {', '.join(differences)})", hint=hint)

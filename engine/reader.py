@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.ccd import Distiller, as_ids
+from engine.ccd import as_ids
+from engine.filling import Filler, filler
 from engine.pot import Batch, Pot
 from engine.settings import PotSettings
 from engine.text import Encoder, pack_place
@@ -18,19 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadStats:
-    """How far a reader is. ``tokens`` counts what has entered the pot, ``waiting`` what still fills a block."""
+    """How far a reader is. ``tokens`` counts what has entered the pot, ``waiting`` what still fills a block.
+
+    ``capacity`` is None where the method holds everything it reads.
+    """
 
     tokens: int
     waiting: int
     cycles: int
     entries: int
-    capacity: int
+    capacity: int | None
     seconds_reading: float
     seconds_distilling: float
 
 
 class Reader:
-    """Reads a document of any length into a pot of fixed size.
+    """Reads a document of any length into a pot of fixed size, or whole if the method is not bounded.
 
     ``prefix_ids`` stand before the document and are never evicted; ``catalyst_ids`` decide what matters.
     Raises SettingsError if the two leave no room to read.
@@ -42,12 +46,12 @@ class Reader:
         self.pot = Pot(model.layers, settings, model.device, model.dtype)
         self.pot.protected = len(prefix_ids)
         self._encoder = Encoder(model.tokenizer)
-        self._distiller = Distiller(model, self.pot, as_ids(list(catalyst_ids)))
+        self._filler: Filler = filler(model, self.pot, as_ids(list(catalyst_ids)))
         self._bare = len(prefix_ids) <= 1  # at most a start token: no text stands before the document
         self._fed = 0
         self._seconds = 0.0
         if prefix_ids:
-            self._distiller.feed(Batch.of(prefix_ids))
+            self._filler.feed(Batch.of(prefix_ids))
 
     def read(self, text: str, *, offset: int = 0, place: int = 1, source: int = 0, lines: bool = False) -> None:
         """Read one passage: ``offset`` is its character position in source ``source``, ``place`` its page or line.
@@ -60,27 +64,27 @@ class Reader:
     def feed(self, batch: Batch) -> None:
         """Read tokens that already know where they stand."""
         began = time.perf_counter()
-        self._distiller.feed(batch)
+        self._filler.feed(batch)
         self._fed += len(batch)
         self._seconds += time.perf_counter() - began
 
     def finish(self) -> Pot:
         """Read what still waits, and hand out the pot; its last fill is not distilled."""
         began = time.perf_counter()
-        self._distiller.flush()
+        self._filler.flush()
         self._seconds += time.perf_counter() - began
         return self.pot
 
     @property
     def stats(self) -> ReadStats:
         pot = self.pot
-        distilling = self._distiller.seconds_distilling
+        distilling = self._filler.seconds_distilling
         return ReadStats(
             tokens=pot.tokens_read,
             waiting=self._fed - pot.tokens_read,
             cycles=pot.cycles,
             entries=pot.entries,
-            capacity=pot.capacity,
+            capacity=pot.capacity if pot.settings.bounded else None,
             seconds_reading=self._seconds - distilling,
             seconds_distilling=distilling,
         )

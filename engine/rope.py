@@ -76,11 +76,38 @@ def slot_tables(calls: Mapping[RotaryKey, RotaryCall], slots: int, device: torch
     return {key: _without_history(call, x, positions) for key, call in calls.items()}
 
 
+def placed_table(call: RotaryCall, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The real cos and sin at the positions ``index`` [H, n], each [H, n, rotary dims].
+
+    Dynamic and long RoPE choose their angles by the largest position asked for: all that shall be compared with each
+    other must be in ``index``.
+    """
+    x = torch.empty(0, device=index.device, dtype=dtype)
+    flat = index.new_zeros(1, index.numel() + 1)  # one more, at 0, so that there is a largest even of none
+    flat[0, 1:] = index.flatten()
+    cos, sin = (table[0, 1:] for table in _without_history(call, x, flat))
+    return cos.reshape(*index.shape, cos.shape[-1]), sin.reshape(*index.shape, sin.shape[-1])
+
+
+def angles_shift(calls: Mapping[RotaryKey, RotaryCall], before: int, after: int, device: torch.device) -> bool:
+    """Whether a position is rotated otherwise when the text grows from ``before`` to ``after`` tokens (dynamic and long
+    RoPE, past the trained length)."""
+    ends = torch.tensor([[1, max(before, 2) - 1], [1, max(after, 2) - 1]], device=device)
+    pairs = ((placed_table(call, end[None], torch.float32)[0][0, 0] for end in ends) for call in calls.values())
+    return any(not torch.equal(one, other) for one, other in pairs)
+
+
+def rotate_by_head(rotate: Rotation, key: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """``key`` [1, H, n, D] rotated by angles [H, n, R] that differ from head to head."""
+    return rotate(key.transpose(0, 1), cos, sin).transpose(0, 1)  # heads take the place of the batch
+
+
 def _without_history(call: RotaryCall, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Dynamic RoPE remembers the longest text it has seen; asked for position 0 alone, it forgets."""
-    call(x, positions[:, :1])
+    start = positions.new_zeros(1, 1)
+    call(x, start)
     table = call(x, positions)
-    call(x, positions[:, :1])
+    call(x, start)
     return table
 
 

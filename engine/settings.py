@@ -9,7 +9,17 @@ from typing import Any
 
 from engine.errors import SettingsError
 
-METHODS = ("infinipot", "cap", "nuc", "recent")
+# The one list of methods; each is a file of the same name in engine/methods. Those that never hold more than the
+# capacity, and those that hold everything while they read, for comparison.
+CONSTRAINED = (
+    "infinipot", "cap", "nuc", "recent", "streaming", "h2o", "tova", "sirllm", "keydiff", "truncate", "swa",
+)  # fmt: skip
+UNCONSTRAINED = ("full", "snapkv", "self-extend")
+METHODS = CONSTRAINED + UNCONSTRAINED
+#: Methods for which the capacity means nothing: they hold all, to the end.
+HOLDS_ALL = ("full", "self-extend")
+#: Methods that let a catalyst look at the entries; for the others its tokens take no room.
+CATALYSED = ("infinipot", "cap", "snapkv")
 REDUCTIONS = ("sum", "mean", "max")
 POOLINGS = (1, 3, 5, 7)
 
@@ -41,6 +51,9 @@ class PotSettings:
     decay      factor on the novelty that an entry carries, per cycle survived.
     recent     entries at the end that a cycle always keeps.
     block      tokens per forward pass; bounds activation memory, changes nothing else.
+    reset      whether positions restart after a cycle (CR-RoPE, section 3.5); else entries keep their source positions.
+    group      self-extend: how many positions share one, farther away than ``window``.
+    window     self-extend: the nearest tokens, seen at their exact positions.
     """
 
     capacity: int = 2048
@@ -52,9 +65,12 @@ class PotSettings:
     decay: float = 1.0
     recent: int = 0
     block: int = 512
+    reset: bool = True
+    group: int = 4
+    window: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("capacity", "recent", "block", "pooling"):
+        for name in ("capacity", "recent", "block", "pooling", "group", "window"):
             _require_whole(name, getattr(self, name))
         for name in ("alpha", "decay"):
             _require_number(name, getattr(self, name))
@@ -69,7 +85,9 @@ class PotSettings:
         _require(self.pooling in POOLINGS, f"pooling must be one of {POOLINGS}, not {self.pooling}")
         _require(0 < self.decay <= 1, f"decay must lie in (0, 1], not {self.decay}")
         _require(0 <= self.recent <= self.kept, f"recent must lie between 0 and distilled, not {self.recent}")
-        _require(self.block >= 1, f"block must be at least 1, not {self.block}")
+        for name in ("block", "group", "window"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1, not {getattr(self, name)}")
+        _require(isinstance(self.reset, bool), f"reset must be true or false, not {self.reset!r}")
 
     @property
     def kept(self) -> int:
@@ -77,12 +95,28 @@ class PotSettings:
         assert self.distilled is not None
         return self.distilled
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the capacity bounds what the method ever holds."""
+        return self.method in CONSTRAINED
+
+    def catalyst_room(self, catalyst: int) -> int:
+        """|P|: the entries that a catalyst of so many tokens takes, none where the method does not look at it."""
+        return catalyst if self.method in CATALYSED else 0
+
     def check_room(self, protected: int, catalyst: int) -> None:
-        """Raise SettingsError unless a cycle can take in at least one token: |M| >= protected + |C| + |P| + 1."""
-        need = protected + self.kept + catalyst + 1
+        """Raise SettingsError unless a cycle can take in at least one token: |M| >= protected + |C| + |P| + 1.
+
+        |C| is 1 where nothing is distilled to it: ``truncate`` fills the pot once, ``snapkv`` leaves room for |P|.
+        """
+        if self.method in HOLDS_ALL:
+            return
+        kept = 1 if self.method in ("truncate", "snapkv") else self.kept
+        catalyst = self.catalyst_room(catalyst)
+        need = protected + kept + catalyst + 1
         if self.capacity < need:
             raise SettingsError(
-                f"capacity {self.capacity} is too small: {protected} protected + {self.kept} distilled "
+                f"capacity {self.capacity} is too small: {protected} protected + {kept} distilled "
                 f"+ {catalyst} catalyst tokens + 1 need {need}",
                 hint="raise --capacity or lower --distilled",
             )
@@ -100,19 +134,29 @@ class PotSettings:
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """How an answer is written. Temperature 0 is greedy decoding."""
+    """How an answer is written. Temperature 0 is greedy decoding.
+
+    ``one_line``: the token of a line end ends the answer too, and the first token is neither that nor another that
+    ends it (LongBench's rule for a task whose answer is one line). ``min_new_tokens``: the answer does not end before
+    so many tokens, for measuring how fast a model writes.
+    """
 
     max_new_tokens: int = 256
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
+    one_line: bool = False
+    min_new_tokens: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "seed"):
+        for name in ("max_new_tokens", "seed", "min_new_tokens"):
             _require_whole(name, getattr(self, name))
         for name in ("temperature", "top_p"):
             _require_number(name, getattr(self, name))
         _require(0 <= self.seed < 1 << 63, f"seed must lie between 0 and 2**63 - 1, not {self.seed}")
         _require(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
+        low, high = self.min_new_tokens, self.max_new_tokens
+        _require(0 <= low <= high, f"min_new_tokens must lie between 0 and max_new_tokens, not {low}")
         _require(0 <= self.temperature < math.inf, f"temperature must be 0 or more, not {self.temperature}")
         _require(0 < self.top_p <= 1, f"top_p must lie in (0, 1], not {self.top_p}")
+        _require(isinstance(self.one_line, bool), f"one_line must be true or false, not {self.one_line!r}")

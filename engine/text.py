@@ -8,21 +8,9 @@ from typing import Any
 
 import torch
 
+from engine.places import pack_place as pack_place
+from engine.places import unpack_place as unpack_place
 from engine.pot import Batch
-
-# A place is one number: which source, and which page or line of it.
-_UNIT_BITS = 40
-_UNIT_MASK = (1 << _UNIT_BITS) - 1
-
-
-def pack_place(source: int, unit: int) -> int:
-    """One int64 for page or line ``unit`` (1-based) of source number ``source`` (0-based)."""
-    return source << _UNIT_BITS | unit
-
-
-def unpack_place(place: int) -> tuple[int, int]:
-    """(source, unit) of a packed place."""
-    return place >> _UNIT_BITS, place & _UNIT_MASK
 
 
 def _template_markup(tokenizer: Any) -> re.Pattern[str] | None:

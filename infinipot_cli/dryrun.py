@@ -21,15 +21,19 @@ _BEFORE, _AFTER = 24, 6
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would take. ``seconds`` and ``pot_bytes`` are None where nothing tells."""
+    """What a run would take. ``seconds`` and ``pot_bytes`` are None where nothing tells, ``capacity`` without a bound.
+
+    ``peak_entries`` is the most that is held at a time while reading.
+    """
 
     sources: list[dict[str, Any]]
     tokens: int
     counted_with: str
     exact: bool
-    capacity: int
+    capacity: int | None
     cycles: int
     entries: int
+    peak_entries: int
     pot_bytes: int | None
     seconds: float | None
     seconds_measured: bool
@@ -74,11 +78,12 @@ def _estimate(
         tokens=tokens,
         counted_with=counter.name,
         exact=counter.exact,
-        capacity=settings.capacity,
+        capacity=settings.capacity if settings.bounded else None,
         cycles=estimate.cycles(tokens, settings, protected, catalyst),
         entries=entries,
+        peak_entries=estimate.peak(tokens, settings, protected, catalyst),
         pot_bytes=None if facts.entry_bytes is None else entries * facts.entry_bytes,
-        seconds=None if speed is None else round(tokens / speed, 1),
+        seconds=None if speed is None else round(estimate.passed(tokens, settings, protected) / speed, 1),
         seconds_measured=facts.measured,
         model=facts.name,
     )
@@ -92,9 +97,9 @@ def _lines(result: Estimate) -> list[str]:
     about = "" if result.exact else "about "
     size = f", {show_bytes(result.pot_bytes)}" if result.pot_bytes is not None else ""
     lines.append(f"tokens: {about}{result.tokens:,} (counted with {result.counted_with})")
-    lines.append(
-        f"pot: {about}{result.entries:,} of {result.capacity:,} entries{size}, {show_count(result.cycles, 'cycle')}"
-    )
+    fill = f"{result.entries:,} of {result.capacity:,} entries" if result.capacity else f"{result.entries:,} entries"
+    held = f", {result.peak_entries:,} entries while reading" if result.capacity is None else ""
+    lines.append(f"pot: {about}{fill}{size}, {show_count(result.cycles, 'cycle')}{held}")
     lines.append(f"time: {_time(result)}")
     return lines
 

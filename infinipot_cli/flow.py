@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from engine.errors import ModelError
-from engine.settings import PotSettings
+from engine.settings import HOLDS_ALL, PotSettings
 from infinipot_cli.interrupts import Interrupts
 from infinipot_cli.options import ModelOptions
 from infinipot_cli.plan import Plan
@@ -119,6 +119,10 @@ class Run:
         answer = generation_settings(self.options.answer, wish, settings).max_new_tokens
         check_room(settings, len(framing.prefix_ids) + len(framing.suffix_ids(wish.after)) + answer)
         self._note_settings(settings, wish)
+        if settings.method in HOLDS_ALL:
+            for name in ("capacity", "pot_size", "distilled"):
+                if self.app.origins.get(name, "").startswith("flag"):
+                    self.warn(f"--{name.replace('_', '-')} has no effect with --method {settings.method}")
         reading = self.session.reading(settings, framing.prefix_ids, catalyst_ids(framing, wish))
         self.progress.stage("Reading")
         with self.interrupts.polite(self._stopping), self.timed("reading"):
@@ -228,7 +232,7 @@ class Run:
     def _note_pot(self) -> None:
         pot = self.pot
         self.receipt.pot |= {
-            "capacity": pot.capacity,
+            "capacity": pot.capacity if pot.settings.bounded else None,
             "entries": pot.entries,
             "bytes": pot.nbytes,
             "cycles": pot.cycles,

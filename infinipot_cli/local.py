@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -17,11 +17,12 @@ from infinipot_cli import catalog, machine, memory, models
 from infinipot_cli.counting import open_counter
 from infinipot_cli.errors import InputError
 from infinipot_cli.options import ModelOptions
-from infinipot_cli.workbench import Counter, Facts, Report
+from infinipot_cli.workbench import Counter, Facts, Frame, Report
 
 if TYPE_CHECKING:
     from engine.framing import Framing
     from engine.generation import Generation
+    from engine.measure import Gauge
     from engine.model import Model
     from engine.pot import Pot
     from engine.reader import Reader, ReadStats
@@ -73,6 +74,21 @@ class LocalWorkbench:
         with _readable(path):
             return verify_pot(path).to_dict()
 
+    def census(self, path: Path, layer: int | None, head: int | None) -> tuple[dict[str, Any], Any]:
+        from engine.census import census_of_file
+
+        with _readable(path):
+            info, census = census_of_file(path, layer, head)
+        return info.to_dict(), census
+
+    def vocabulary(self, model: str, fingerprint: str) -> Any:
+        from engine.vocabulary import load_vocabulary
+
+        try:
+            return load_vocabulary(models.path_of(model), fingerprint)
+        except ModelError:
+            return None
+
     def on_this_machine(self, model: str) -> bool:
         try:
             models.path_of(model)
@@ -91,6 +107,7 @@ class LocalSession:
         self.model = model
         self.name = model.name
         self.entry_bytes = model.entry_bytes
+        self._encoder: Encoder | None = None
 
     def describe(self) -> dict[str, Any]:
         model = self.model
@@ -106,10 +123,25 @@ class LocalSession:
             "entry_bytes": model.entry_bytes,
         }
 
-    def framing(self, before: str, system: str | None) -> Framing:
+    def gauge(self) -> Gauge:
+        from engine.measure import Gauge
+
+        return Gauge(self.model)
+
+    def identity(self) -> dict[str, Any]:
+        return self.model.identity.to_dict()
+
+    def count(self, text: str) -> int:
+        if self._encoder is None:
+            from engine.text import Encoder
+
+            self._encoder = Encoder(self.model.tokenizer)
+        return len(self._encoder.encode(text)[0])
+
+    def framing(self, before: str, system: str | None, frame: Frame = "turn") -> Framing:
         from engine.framing import Framing
 
-        return Framing(self.model, before, system)
+        return Framing(self.model, before, system, frame)
 
     def reading(self, settings: PotSettings, prefix_ids: Sequence[int], catalyst_ids: Sequence[int]) -> LocalReading:
         from engine.reader import Reader
@@ -133,6 +165,21 @@ class LocalSession:
         from engine.generation import extend
 
         return extend(self.model, pot, ids, catalyst_ids)
+
+    def study(
+        self,
+        prefix_ids: Sequence[int],
+        passages: Iterable[str],
+        suffix_ids: Sequence[int],
+        ways: Sequence[tuple[str, PotSettings, Sequence[int], str | None]],
+        bins: int,
+        report: Report,
+    ) -> dict[str, Any]:
+        from engine.analysis import Document
+        from engine.study import Way, study
+
+        document = Document(self.model, prefix_ids, passages)
+        return study(document, suffix_ids, [Way(*way) for way in ways], bins, report)
 
     def save(self, pot: Pot, target: Path | BinaryIO, meta: dict[str, Any]) -> int:
         from engine.potfile import PotMeta, save_pot

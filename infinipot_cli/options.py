@@ -14,7 +14,7 @@ import typer
 from engine.settings import METHODS, POOLINGS, REDUCTIONS, GenerationSettings, PotSettings
 from infinipot_cli.terminal import COLORS
 
-DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_MODEL = "smollm2-135m-reader"
 ON_INTERRUPT = ("answer", "discard")
 LENGTHS = ("short", "medium", "long")
 STYLES = ("paragraph", "bullets")
@@ -97,6 +97,16 @@ class PotOptions:
     recent: Annotated[int, _option("--recent", panel=_POTS, help="Newest entries that a cycle always keeps.")] = (
         _POT.recent
     )
+    no_reset: Annotated[
+        bool,
+        _option("--no-reset", panel=_POTS, help="Kept entries stay at their source positions (CR-RoPE off)."),
+    ] = False
+    group: Annotated[
+        int, _option("--group", panel=_POTS, help="Positions that self-extend takes for one, far away.")
+    ] = _POT.group
+    window: Annotated[
+        int, _option("--window", panel=_POTS, help="Nearest tokens that self-extend sees at exact positions.")
+    ] = _POT.window
     catalyst: Annotated[
         str | None,
         _option(
@@ -230,9 +240,9 @@ class OutputOptions:
     verbose: Annotated[
         int, _option("--verbose", "-v", panel=_OUTPUT, env=False, count=True, help="Say more.", show_default=False)
     ] = 0
-    color: Annotated[str, _option("--color", panel=_OUTPUT, metavar=_choices(COLORS), help="Colour on stderr.")] = (
-        "auto"
-    )
+    color: Annotated[
+        str, _option("--color", panel=_OUTPUT, metavar=_choices(COLORS), help="Whether to use colour.")
+    ] = "auto"
     debug: Annotated[bool, _option("--debug", panel=_OUTPUT, help="Show the traceback of an error.")] = False
 
 

@@ -10,10 +10,24 @@ from infinipot_cli.terminal import Terminal
 from infinipot_cli.units import share, show_bytes, show_count
 
 if TYPE_CHECKING:
-    from infinipot_cli.ingest import Source
     from infinipot_cli.workbench import Stats
 
 PLAIN_EVERY = 10.0
+
+
+class Place(Protocol):
+    """What is being read, and how far: an ``ingest.Source``, or a case of a benchmark."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def pages(self) -> int | None: ...
+    @property
+    def pages_read(self) -> int: ...
+    @property
+    def bytes_read(self) -> int: ...
 
 
 class Progress(Protocol):
@@ -22,7 +36,7 @@ class Progress(Protocol):
     def stage(self, text: str) -> None:
         """Say what goes on now, of unknown length."""
 
-    def reading(self, source: Source, stats: Stats, done: int, total: int | None) -> None:
+    def reading(self, source: Place, stats: Stats, done: int, total: int | None) -> None:
         """Say how far reading is; ``done`` of ``total`` bytes over all sources."""
 
     def stop(self) -> None:
@@ -36,14 +50,14 @@ def make_progress(terminal: Terminal) -> Progress:
     return Lively(terminal) if terminal.lively else Plain(terminal)
 
 
-def describe(source: Source, stats: Stats, seconds: float) -> str:
+def describe(source: Place, stats: Stats, seconds: float) -> str:
     """Where reading is, in one line of bounded length: place, tokens, speed, cycles, pot fill."""
     place = show_bytes(source.bytes_read)
     if source.pages:
         place = f"{source.unit} {source.pages_read}/{source.pages}"
     read = stats.tokens + stats.waiting
     speed = f"{read / seconds:,.0f} tokens/s" if seconds > 0.5 else "…"
-    fill = f"pot {share(stats.entries, stats.capacity)}"
+    fill = f"pot {share(stats.entries, stats.capacity)}" if stats.capacity else f"pot {stats.entries:,} entries"
     return " · ".join([place, f"{read:,} tokens", speed, show_count(stats.cycles, "cycle"), fill])
 
 
@@ -52,7 +66,7 @@ class Silent:
 
     def stage(self, text: str) -> None: ...
 
-    def reading(self, source: Source, stats: Stats, done: int, total: int | None) -> None: ...
+    def reading(self, source: Place, stats: Stats, done: int, total: int | None) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -68,7 +82,7 @@ class Plain:
     def stage(self, text: str) -> None:
         self._began = None
 
-    def reading(self, source: Source, stats: Stats, done: int, total: int | None) -> None:
+    def reading(self, source: Place, stats: Stats, done: int, total: int | None) -> None:
         now = time.monotonic()
         self._began = self._began or now
         if now - self._last < PLAIN_EVERY:
@@ -94,7 +108,7 @@ class Lively:
         self._began = None
         self._show(text, None, None)
 
-    def reading(self, source: Source, stats: Stats, done: int, total: int | None) -> None:
+    def reading(self, source: Place, stats: Stats, done: int, total: int | None) -> None:
         now = time.monotonic()
         if self._began is None:
             self._began = now

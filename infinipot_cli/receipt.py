@@ -57,9 +57,12 @@ class Receipt:
         pot = self.pot
         if not pot:
             return []
-        fill = f"{pot['entries']:,} of {pot['capacity']:,} entries ({share(pot['entries'], pot['capacity'])})"
-        parts = [fill, show_bytes(pot["bytes"]), show_count(pot["cycles"], "cycle")]
-        if pot["cycles"]:
+        parts = [
+            show_fill(pot["entries"], pot["capacity"]),
+            show_bytes(pot["bytes"]),
+            show_count(pot["cycles"], "cycle"),
+        ]
+        if pot["cycles"] or self.tokens["kept"] < self.tokens["read"]:
             parts.append(f"keeps {_kept(self.tokens)} of {show_count(self.tokens['read'], 'token')}")
         else:
             parts.append(f"all {show_count(self.tokens['read'], 'token')} kept")
@@ -81,6 +84,13 @@ class Receipt:
             written = show_count(self.tokens["answer"], "token")
             parts.append(f"answering {show_seconds(seconds['answering'])} ({written})")
         return [("time", ", ".join(parts))] if parts else []
+
+
+def show_fill(entries: int, capacity: int | None) -> str:
+    """How full a pot is; ``capacity`` is None where nothing bounds it."""
+    if capacity is None:
+        return f"{show_count(entries, 'entry', 'entries')} (no bound)"
+    return f"{entries:,} of {capacity:,} entries ({share(entries, capacity)})"
 
 
 def _kept(tokens: dict[str, int]) -> str:

@@ -21,6 +21,11 @@ _STYLES = {"error": "1;31", "warning": "1;33", "hint": "36", "dim": "2", "bold":
 _CONTROLS = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 
 
+def printable(text: str) -> str:
+    """Text without control characters that could drive a terminal."""
+    return text.translate(_CONTROLS)
+
+
 @dataclass
 class Terminal:
     """Streams and manners of one run; tests put their own in. ``stdin`` is bytes, or None where it is closed."""
@@ -127,14 +132,18 @@ class Terminal:
 
     @property
     def colored(self) -> bool:
-        """--color, then NO_COLOR, then FORCE_COLOR or CLICOLOR_FORCE, then whether stderr is a terminal."""
+        """Whether stderr takes colour."""
+        return self.takes_color(self.stderr_tty)
+
+    def takes_color(self, tty: bool) -> bool:
+        """--color, then NO_COLOR, then FORCE_COLOR or CLICOLOR_FORCE, then whether the stream is a terminal."""
         if self.color != "auto":
             return self.color == "always"
         if self.environ.get("NO_COLOR"):
             return False
         if self.environ.get("FORCE_COLOR") or self.environ.get("CLICOLOR_FORCE", "0") != "0":
             return True
-        return self.stderr_tty and self.environ.get("TERM") != "dumb"
+        return tty and self.environ.get("TERM") != "dumb"
 
     @property
     def lively(self) -> bool:

@@ -77,7 +77,9 @@ def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings) -> 
     """How to write: flags, else the task's own; a length that nobody asked for never fills a small pot."""
     tokens = answer.max_tokens
     if tokens is None:
-        tokens = min(wish.max_new_tokens or _DEFAULT_TOKENS, max(pot.capacity // 4, 1))
+        tokens = wish.max_new_tokens or _DEFAULT_TOKENS
+        if pot.bounded:
+            tokens = min(tokens, max(pot.capacity // 4, 1))
     temperature = answer.temperature if answer.temperature is not None else wish.task.temperature or 0.0
     return GenerationSettings(tokens, temperature, answer.top_p, answer.seed)
 
@@ -96,6 +98,9 @@ def pot_settings(pot: PotOptions, entry_bytes: int) -> PotSettings:
         pooling=pot.pooling,
         decay=pot.decay,
         recent=pot.recent,
+        reset=not pot.no_reset,
+        group=pot.group,
+        window=pot.window,
     )
 
 
@@ -114,7 +119,7 @@ def check_options(options: Options) -> None:
 
 def check_room(settings: PotSettings, need: int) -> None:
     """Raise SettingsError where ``need`` entries for template, question and answer leave none to read with."""
-    if need >= settings.capacity:
+    if settings.bounded and need >= settings.capacity:
         raise SettingsError(
             f"question and answer need {need} entries, and the pot has {settings.capacity} in all",
             hint="raise --capacity, or ask for a shorter answer with --max-tokens",

@@ -5,15 +5,16 @@ Commands are given a Workbench and work with what it hands out; tests give them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Literal, Protocol
 
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli.options import ModelOptions
 
 Report = Callable[[str], None]
+Frame = Literal["turn", "prompt", "bare"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class Stats(Protocol):
     @property
     def entries(self) -> int: ...
     @property
-    def capacity(self) -> int: ...
+    def capacity(self) -> int | None:
+        """None where the method holds everything it reads."""
+
     @property
     def seconds_reading(self) -> float: ...
     @property
@@ -101,6 +104,8 @@ class Generation(Protocol):
     @property
     def text(self) -> str: ...
     @property
+    def raw(self) -> str: ...
+    @property
     def token_ids(self) -> list[int]: ...
     @property
     def stop_reason(self) -> str: ...
@@ -112,6 +117,25 @@ class Generation(Protocol):
     def seconds_writing(self) -> float: ...
 
 
+class Gauge(Protocol):
+    """What only the engine can measure (``engine.measure``)."""
+
+    def operations(self, settings: PotSettings, tokens: int, protected: int, catalyst: int) -> int:
+        """The model's own operations in reading that many tokens."""
+
+    def matrix_rate(self, rows: int) -> float:
+        """Operations per second of the model's own matrices on ``rows`` tokens."""
+
+    def wait(self) -> None:
+        """Return when the device has done all that it was asked to."""
+
+    def reset_peak(self) -> None:
+        """Begin a new peak of the device's own memory, if it counts any."""
+
+    def peak_bytes(self) -> int | None:
+        """Most bytes of the device's own memory in use since then; None where it has none."""
+
+
 class Session(Protocol):
     """A loaded model, ready to read and answer."""
 
@@ -121,7 +145,16 @@ class Session(Protocol):
     def describe(self) -> dict[str, Any]:
         """Name, device, dtype and so on, for the receipt."""
 
-    def framing(self, before: str, system: str | None) -> Framing: ...
+    def gauge(self) -> Gauge: ...
+
+    def identity(self) -> dict[str, Any]:
+        """Name and revision, and the fingerprints that tell this model from any other."""
+
+    def count(self, text: str) -> int:
+        """Tokens of a passage, as a reading counts them."""
+
+    def framing(self, before: str, system: str | None, frame: Frame = "turn") -> Framing:
+        """``frame``: what stands around the task's own words (``engine.framing.Frame``)."""
 
     def reading(self, settings: PotSettings, prefix_ids: Sequence[int], catalyst_ids: Sequence[int]) -> Reading: ...
 
@@ -136,6 +169,20 @@ class Session(Protocol):
 
     def extend(self, pot: Any, ids: Sequence[int], catalyst_ids: Sequence[int]) -> Any:
         """A new pot that has also read ``ids``."""
+
+    def study(
+        self,
+        prefix_ids: Sequence[int],
+        passages: Iterable[str],
+        suffix_ids: Sequence[int],
+        ways: Sequence[tuple[str, PotSettings, Sequence[int], str | None]],
+        bins: int,
+        report: Report,
+    ) -> dict[str, Any]:
+        """What each way of reading keeps, beside reading with everything in memory, as plain numbers (docs/json.md).
+
+        A way is its name, its settings, its catalyst, and the name of an earlier one that it is compared with.
+        """
 
     def save(self, pot: Any, target: Path | BinaryIO, meta: dict[str, Any]) -> int:
         """Write a pot; returns the bytes written."""
@@ -160,6 +207,15 @@ class Workbench(Protocol):
 
     def verify_pot(self, path: Path) -> dict[str, Any]:
         """The same, after every checksum was checked."""
+
+    def census(self, path: Path, layer: int | None, head: int | None) -> tuple[dict[str, Any], Any]:
+        """What a pot file says of itself, and every token it holds (``infinipot_cli.show.holding.Census``).
+
+        No model is loaded. Raises PotDamaged, and SettingsError for a layer or KV head that it does not have.
+        """
+
+    def vocabulary(self, model: str, fingerprint: str) -> Any:
+        """Token ids to text (``infinipot_cli.show.pieces.Vocabulary``), None if that tokenizer is not here."""
 
     def on_this_machine(self, model: str) -> bool:
         """Whether a model of that name can be loaded without fetching it."""

@@ -113,6 +113,7 @@ class FakeReading:
 @dataclass
 class FakeGeneration:
     text: str
+    raw: str
     token_ids: list[int]
     stop_reason: str
     prompt_tokens: int
@@ -121,15 +122,39 @@ class FakeGeneration:
 
 
 class FakeFraming:
-    def __init__(self, words: Words, before: str, system: str | None) -> None:
+    def __init__(self, words: Words, before: str, system: str | None, frame: str = "turn") -> None:
         self._words = words
-        self.prefix_ids = words.encode(f"<user> {system or ''} {before}")
+        self._head, self._tail = ("", "") if frame == "bare" else ("<user>", "<answer>")
+        self.prefix_ids = words.encode(f"{self._head} {system or ''} {before}")
 
     def suffix_ids(self, after: str) -> list[int]:
-        return self._words.encode(f"{after} <answer>")
+        return self._words.encode(f"{after} {self._tail}")
 
     def next_turn_ids(self, question: str) -> list[int]:
         return self._words.encode(f"<next> {question} <answer>")
+
+
+@dataclass
+class FakeGauge:
+    """Ten operations a token, a thousand a second; notes the order in which it was asked."""
+
+    calls: list[str] = field(default_factory=list)
+
+    def operations(self, settings: PotSettings, tokens: int, protected: int, catalyst: int) -> int:
+        return 10 * tokens
+
+    def matrix_rate(self, rows: int) -> float:
+        self.calls.append(f"rate {rows}")
+        return 1000.0
+
+    def wait(self) -> None:
+        self.calls.append("wait")
+
+    def reset_peak(self) -> None:
+        self.calls.append("reset")
+
+    def peak_bytes(self) -> int | None:
+        return None
 
 
 class FakeSession:
@@ -142,8 +167,17 @@ class FakeSession:
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "device": "cpu", "dtype": "float32", "kernel": "none"}
 
-    def framing(self, before: str, system: str | None) -> FakeFraming:
-        return FakeFraming(self.bench.words, before, system)
+    def identity(self) -> dict[str, Any]:
+        return {"name": self.name, "weights": f"weights of {self.name}"}
+
+    def gauge(self) -> FakeGauge:
+        return self.bench.gauge
+
+    def count(self, text: str) -> int:
+        return len(text.split())
+
+    def framing(self, before: str, system: str | None, frame: str = "turn") -> FakeFraming:
+        return FakeFraming(self.bench.words, before, system, frame)
 
     def reading(self, settings: PotSettings, prefix_ids: Sequence[int], catalyst_ids: Sequence[int]) -> FakeReading:
         settings.check_room(len(prefix_ids), len(catalyst_ids))
@@ -173,7 +207,7 @@ class FakeSession:
                 break
         text = "".join(said)
         ids = self.bench.words.encode(text) + ([] if reason == "interrupted" else self.bench.words.encode("<end>"))
-        return FakeGeneration(text.strip(), ids, reason, len(suffix_ids))
+        return FakeGeneration(text.strip(), text, ids, reason, len(suffix_ids))
 
     def extend(self, pot: FakePot, ids: Sequence[int], catalyst_ids: Sequence[int]) -> FakePot:
         return FakePot(pot.settings, pot.text + "\n" + self.bench.words.decode(ids), pot.tokens_read)
@@ -217,6 +251,7 @@ class FakeWorkbench:
     generations: list[GenerationSettings] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     here: tuple[str, ...] = ()
+    gauge: FakeGauge = field(default_factory=FakeGauge)
     on_load: Callable[[], None] = lambda: None
     on_read: Callable[[str], None] = lambda text: None
     on_token: Callable[[str], None] = lambda piece: None

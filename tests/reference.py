@@ -26,7 +26,9 @@ class Entry:
     value: Tensor
     token: int
     position: int
+    index: int = 0  # its number among all tokens taken in
     novelty: float = 0.0
+    received: float = 0.0  # attention that the text's queries gave it
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Options:
     pooling: int = 1
     decay: float = 1.0
     recent: int = 0
+    reset: bool = True
 
 
 class NaiveReader:
@@ -50,13 +53,13 @@ class NaiveReader:
         self.module = module
         self.options = options
         self.prefix = list(prefix)
-        self.catalyst = list(catalyst)
+        self.catalyst = list(catalyst) if options.method in ("infinipot", "cap") else []
         config = module.config
         self.groups = config.num_attention_heads // config.num_key_value_heads
         self.pot: list[list[list[Entry]]] = [
             [[] for _ in range(config.num_key_value_heads)] for _ in range(config.num_hidden_layers)
         ]
-        self.cycles = 0
+        self.cycles = self.taken = 0
         self.margin = math.inf  # the closest call of any selection: a relative difference of scores
         self._last_logits: Tensor | None = None
 
@@ -94,17 +97,20 @@ class NaiveReader:
         if self._last_logits is None:
             novelties = [math.inf, *novelties]
         self._last_logits = logits[-1:]
-        if self.options.method not in ("infinipot", "nuc"):
+        if self.options.method not in ("infinipot", "nuc", "sirllm"):
             novelties = [0.0] * len(ids)
         for heads in self.pot:
             for head in heads:
                 for entry, novelty in zip(head[-len(ids) :], novelties, strict=True):
                     entry.novelty = novelty
+        self.taken += len(ids)
 
     def distil(self, count: int) -> None:
         """One cycle: the catalyst is read, looked at and forgotten; every KV head keeps its own ``count``."""
         lengths = [len(heads[0]) for heads in self.pot]
-        _, attentions = self._forward(self.catalyst, [-1] * len(self.catalyst))
+        attentions: list[Attention] = [[[] for _ in heads for _ in range(self.groups)] for heads in self.pot]
+        if self.catalyst:
+            _, attentions = self._forward(self.catalyst, [-1] * len(self.catalyst))
         for heads, length in zip(self.pot, lengths, strict=True):
             for head in heads:
                 del head[length:]
@@ -122,7 +128,8 @@ class NaiveReader:
     def _keep(self, head: list[Entry], attention: Attention, count: int) -> list[Entry]:
         front = len(self.prefix)
         scores = [
-            self._reduced([row[slot] for query in attention for row in query]) for slot in range(front, len(head))
+            self._reduced([row[slot] for query in attention for row in query] or [0.0])
+            for slot in range(front, len(head))
         ]
         slots, margin = select([entry.novelty for entry in head[front:]], scores, count, self.options)
         self.margin = min(self.margin, margin)
@@ -157,23 +164,33 @@ class NaiveReader:
         first = len(heads[0])
         for t, (token, position) in enumerate(zip(ids, positions, strict=True)):
             for h, head in enumerate(heads):
-                head.append(Entry(keys[t, h].clone(), values[t, h].clone(), token, position))
+                head.append(Entry(keys[t, h].clone(), values[t, h].clone(), token, position, self.taken + t))
         outputs, attention = [], []
         for h in range(queries.shape[1]):
             head = heads[h // self.groups]
-            rotated = torch.stack([rope(entry.key, slot, self.module.config) for slot, entry in enumerate(head)])
             rows = []
-            for t in range(len(ids)):
+            for t, logits in enumerate(self.logits(queries[:, h], head)):
                 slot = first + t
-                logits = rotated @ rope(queries[t, h], slot, self.module.config) / math.sqrt(attn.head_dim)
+                logits = logits / math.sqrt(attn.head_dim)
                 logits[slot + 1 :] = -math.inf
                 window = self.window(index)
                 if window is not None:
                     logits[: max(slot - window + 1, 0)] = -math.inf
+                self.hide(logits, slot)
                 rows.append(logits.softmax(0))
             outputs.append(torch.stack(rows) @ torch.stack([entry.value for entry in head]))
             attention.append([row.tolist() for row in rows])
         return attn.o_proj(torch.cat(outputs, dim=1)), attention
+
+    def logits(self, queries: Tensor, head: list[Entry]) -> Tensor:
+        """Query times key, each at its position: queries [t, D] are the last t entries of ``head`` -> [t, slots]."""
+        places = [slot if self.options.reset else entry.index for slot, entry in enumerate(head)]
+        rotated = [rope(entry.key, place, self.module.config) for entry, place in zip(head, places, strict=True)]
+        asking = [rope(q, p, self.module.config) for q, p in zip(queries, places[-len(queries) :], strict=True)]
+        return torch.stack(asking) @ torch.stack(rotated).T
+
+    def hide(self, logits: Tensor, slot: int) -> None:
+        """What the query at ``slot`` must not see besides."""
 
 
 def rope(x: Tensor, slot: int, config: Any) -> Tensor:

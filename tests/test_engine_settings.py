@@ -30,7 +30,7 @@ BAD_POT = [
     ({"alpha": math.nan}, "alpha must lie in 0..1, not nan"),
     ({"alpha": math.inf}, "alpha must lie in 0..1"),
     ({"alpha": "half"}, "alpha"),
-    ({"method": "magic"}, "method must be one of infinipot, cap, nuc, recent, not 'magic'"),
+    ({"method": "magic"}, f"method must be one of {', '.join(METHODS)}, not 'magic'"),
     ({"method": None}, "method must be one of"),
     ({"reduce": "median"}, "reduce must be one of sum, mean, max, not 'median'"),
     ({"pooling": 2}, "pooling must be one of"),
@@ -43,6 +43,9 @@ BAD_POT = [
     ({"capacity": 64, "distilled": 8, "recent": 9}, "recent must lie between 0 and distilled, not 9"),
     ({"block": 0}, "block must be at least 1, not 0"),
     ({"block": 1.5}, "block must be a whole number"),
+    ({"reset": 1}, "reset must be true or false, not 1"),
+    ({"group": 0}, "group must be at least 1, not 0"),
+    ({"window": 2.5}, "window must be a whole number"),
 ]
 BAD_GENERATION = [
     ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, not 0"),
@@ -51,6 +54,7 @@ BAD_GENERATION = [
     ({"temperature": -0.1}, "temperature must be 0 or more, not -0.1"),
     ({"temperature": math.nan}, "temperature must be 0 or more"),
     ({"temperature": math.inf}, "temperature must be 0 or more"),
+    ({"one_line": 1}, "one_line must be true or false"),
     ({"top_p": 0.0}, "top_p must lie in"),
     ({"top_p": 1.5}, "top_p must lie in"),
     ({"top_p": math.nan}, "top_p must lie in"),
@@ -97,8 +101,8 @@ def test_legal_settings_survive_a_mapping(data: st.DataObject, capacity: int, **
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(SettingsError, match="unknown pot settings: capcity, window"):
-        PotSettings.from_dict({"capcity": 1, "window": 2, "alpha": 0.5})
+    with pytest.raises(SettingsError, match="unknown pot settings: capcity, windw"):
+        PotSettings.from_dict({"capcity": 1, "windw": 2, "alpha": 0.5})
 
 
 @given(

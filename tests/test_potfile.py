@@ -63,7 +63,7 @@ def test_a_loaded_pot_is_the_saved_pot_bit_for_bit(name: str, tmp_path: Path) ->
         pot.entries,
     )
     for index, store in pot.stores.items():
-        for part in store.TENSORS:
+        for part in store.tensors:
             ours, theirs = getattr(store, part), getattr(loaded.stores[index], part)
             assert torch.equal(ours[:, : store.length], theirs[:, : store.length]), (index, part)
 

@@ -260,7 +260,7 @@ def contents(pot: Pot) -> dict[str, torch.Tensor]:
     found = {
         f"{index}.{name}": getattr(store, name)[:, : store.length].clone()
         for index, store in pot.stores.items()
-        for name in store.TENSORS
+        for name in store.tensors
     }
     counts = [pot.protected, pot.tokens_read, pot.cycles, pot.entries]
     found["counts"] = torch.tensor(counts)

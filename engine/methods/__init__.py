@@ -1,35 +1,15 @@
 """Methods: each says which entries a cycle keeps. One protocol, one registry, one file each.
 
 A method sees the candidates of one layer (everything but the protected prefix) and returns, per KV head,
-the slots to keep. The loop around it is the same for all, so a comparison differs in nothing else.
+the slots to keep. The loop around it is the same for all, so a comparison differs in nothing else. The names stand
+in ``engine.settings.METHODS`` and nowhere else; the method ``self-extend`` is ``METHOD`` in ``self_extend.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from importlib import import_module
 
-from torch import Tensor
+from engine.methods.method import Method
+from engine.settings import METHODS
 
-from engine.methods import cap, infinipot, nuc, recent
-from engine.methods.candidates import Candidates
-from engine.settings import PotSettings
-
-Selection = Callable[[Candidates, int, PotSettings], Tensor]
-
-
-@dataclass(frozen=True)
-class Method:
-    """``select(candidates, count, settings)`` -> slots [H, count], ascending; and what it must be given."""
-
-    select: Selection
-    attention: bool
-    novelty: bool
-
-
-REGISTRY: dict[str, Method] = {
-    "infinipot": Method(infinipot.select, attention=True, novelty=True),
-    "cap": Method(cap.select, attention=True, novelty=False),
-    "nuc": Method(nuc.select, attention=False, novelty=True),
-    "recent": Method(recent.select, attention=False, novelty=False),
-}
+REGISTRY: dict[str, Method] = {name: import_module(f"{__name__}.{name.replace('-', '_')}").METHOD for name in METHODS}

@@ -1,4 +1,4 @@
-"""What a method chooses from, and the two steps that all methods share: ranking and pooling."""
+"""What a method chooses from, and the steps that methods share: ranking, pooling, and what always stays."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+# Start tokens that StreamingLLM and SirLLM always keep (start_size of both).
+START = 4
+
 
 @dataclass(frozen=True)
 class Candidates:
-    """The entries of one layer that may be evicted, in slot order.
+    """The entries of one layer that may be evicted, in slot order; behind ``protected`` others that may not.
 
-    novelty float32 [H, n]; attention float32 [H, n], the catalyst's (equation 2), or None if not asked for.
+    novelty float32 [H, n]. What a method did not ask for is None: attention float32 [H, n], the catalyst's
+    (equation 2); received float32 [H, n], the text's own queries'; keys [H, n, D], rotated.
     """
 
     novelty: Tensor
-    attention: Tensor | None
+    attention: Tensor | None = None
+    received: Tensor | None = None
+    keys: Tensor | None = None
+    protected: int = 0
 
     @property
     def count(self) -> int:
@@ -25,11 +32,22 @@ class Candidates:
 
     def catalyst(self, pooling: int) -> Tensor:
         """The catalyst's attention, each entry lifted to the largest score among its ``pooling`` neighbours."""
-        if self.attention is None:
-            raise RuntimeError("this method needs catalyst scores, and none were captured")
+        attention = asked_for(self.attention, "catalyst scores")
         if pooling == 1:
-            return self.attention
-        return F.max_pool1d(self.attention[None], pooling, stride=1, padding=pooling // 2)[0]
+            return attention
+        return F.max_pool1d(attention[None], pooling, stride=1, padding=pooling // 2)[0]
+
+    @property
+    def starts(self) -> int:
+        """How many of the first candidates are start tokens: those that the protected prefix does not cover."""
+        return min(max(START - self.protected, 0), self.count)
+
+
+def asked_for(what: Tensor | None, name: str) -> Tensor:
+    """``what``, which the method's registration asks for."""
+    if what is None:
+        raise RuntimeError(f"this method needs {name}, and none were captured")
+    return what
 
 
 def highest(scores: Tensor, count: int) -> Tensor:
@@ -45,4 +63,11 @@ def guard_recent(scores: Tensor, recent: int, count: int) -> Tensor:
         return scores
     guarded = scores.clamp(max=torch.finfo(scores.dtype).max)  # infinite novelty must not tie with the guard
     guarded[:, -recent:] = torch.inf
+    return guarded
+
+
+def guard_starts(scores: Tensor, starts: int) -> Tensor:
+    """Raise the first ``starts`` candidates above everything else but the recent ones; the earlier of equals wins."""
+    guarded = scores.clone()
+    guarded[:, :starts] = torch.inf
     return guarded

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.methods.candidates import Candidates, guard_recent, highest
+from engine.methods.method import Method
 from engine.settings import PotSettings
 
 
@@ -24,3 +25,6 @@ def select(candidates: Candidates, count: int, settings: PotSettings) -> Tensor:
     above = scores.amax() + torch.arange(chosen, 0, -1, device=scores.device, dtype=scores.dtype)
     scores = scores.scatter(1, by_novelty, above.expand(len(scores), -1))
     return highest(guard_recent(scores, settings.recent, count), count)
+
+
+METHOD = Method(select, attention=True, novelty=True)
