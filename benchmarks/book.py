@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from choices import pot_settings
-from scoring import contains
 
+from benchmarks.choices import pot_settings
 from engine.framing import Framing
 from engine.generation import generate
 from engine.model import Model
@@ -28,6 +27,7 @@ from engine.models import load_model
 from engine.pot import Pot
 from engine.reader import Reader
 from engine.settings import GenerationSettings, PotSettings
+from infinipot_cli.bench.scoring import contains
 from infinipot_cli.ingest import IngestOptions, Passage, open_sources
 from infinipot_cli.models import resolve
 from infinipot_cli.prompts import Task, load_catalyst, load_task

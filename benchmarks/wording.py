@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 
 from choices import pot_settings
-from scoring import contains, exact, token_f1
 
 from engine.framing import Framing
 from engine.generation import generate
@@ -25,6 +24,7 @@ from engine.model import Model
 from engine.models import load_model
 from engine.reader import Reader
 from engine.settings import GenerationSettings
+from infinipot_cli.bench.scoring import contains, exact, token_f1
 from infinipot_cli.models import resolve
 
 WORDINGS = {

@@ -30,6 +30,8 @@ def weight_print(weight: Tensor) -> str:
 class Merge:
     """A weight transform for ``engine.convert``: W + scale * B A for the layers of the adapter, W for all others.
 
+    W is the weight as float16, the precision that it is kept in and was trained with; so it does not matter whether
+    a model is merged on its way from its source or later, from its converted folder: the result is the same.
     Call it once for every parameter of the model, then ``require_complete``.
     """
 
@@ -51,7 +53,7 @@ class Merge:
             raise ModelError(f"the adapter was trained on other weights than this model's {name}")
         self.waiting.discard(layer)
         change = b.to(weight.device, torch.float32) @ a.to(weight.device, torch.float32)
-        return weight.float() + self._scale * change
+        return weight.to(torch.float16).float() + self._scale * change
 
     def require_complete(self) -> None:
         """Raise ModelError if a layer of the adapter was not met: the model is another one."""

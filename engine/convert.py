@@ -156,7 +156,10 @@ def _check_template(tokenizer: Any) -> None:
 
 
 def apply_transforms(model: Any, transforms: Sequence[WeightTransform]) -> None:
-    """Apply each transform in place to every floating-point parameter; tied weights are visited once."""
+    """Apply each transform in place to every floating-point parameter; tied weights are visited once.
+
+    Raises ModelError from a transform, or if one has not met all the weights that it is for.
+    """
     import torch
 
     with torch.no_grad():
@@ -167,6 +170,15 @@ def apply_transforms(model: Any, transforms: Sequence[WeightTransform]) -> None:
             if changed.shape != weight.shape:
                 raise ModelError(f"a weight transform changed the shape of {name}")
             weight.copy_(changed)
+    require_complete(transforms)
+
+
+def require_complete(transforms: Sequence[WeightTransform]) -> None:
+    """Ask those transforms that can tell whether they have met every weight they are for. Raises ModelError."""
+    for transform in transforms:
+        check = getattr(transform, "require_complete", None)
+        if check is not None:
+            check()
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:

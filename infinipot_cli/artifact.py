@@ -50,7 +50,7 @@ def obtain(scratch: Path, given: Path | None = None, *, offline: bool = False, r
     if installed is not None:
         return installed
     if offline:
-        raise ModelError("the default model is not here yet, and --offline forbids fetching it", FROM_FILE)
+        raise ModelError("SmolLM2-135M-Instruct is not here yet, and --offline forbids fetching it", FROM_FILE)
     if shutil.disk_usage(scratch).free < ROOM:
         raise ModelError(f"the disk is full: the model needs {ROOM >> 20} MB in {scratch.parent.parent}")
     if report is not None:
@@ -66,9 +66,14 @@ def installed_gguf() -> Path | None:
         return None
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / GGUF_NAME
-        if path.is_file() and path.stat().st_size == GGUF_BYTES and file_sha256(path) == GGUF_SHA256:
+        if is_pinned(path):
             return path
     return None
+
+
+def is_pinned(gguf: Path) -> bool:
+    """Whether a file is there and is the pinned GGUF. Raises OSError."""
+    return gguf.is_file() and gguf.stat().st_size == GGUF_BYTES and file_sha256(gguf) == GGUF_SHA256
 
 
 def check(given: Path) -> None:
@@ -108,7 +113,7 @@ def _existing(given: Path) -> Path:
 
 
 def _checked(gguf: Path, origin: Path | str) -> Path:
-    if gguf.stat().st_size != GGUF_BYTES or file_sha256(gguf) != GGUF_SHA256:
+    if not is_pinned(gguf):
         raise _other(origin)
     return gguf
 

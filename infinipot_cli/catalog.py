@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from engine.settings import PotSettings
@@ -20,11 +20,12 @@ RATE = 400.0 * 135e6 / 2
 class ModelEntry:
     """One model. ``parameters`` counts tied weights once; ``context`` is the longest trained, in tokens.
 
-    ``gated``: the hub gives it only to those who accepted its licence there.
+    ``gated``: the hub gives it only to those who accepted its licence there. ``hub_id`` is None for a model that
+    only exists here, made from another one and ``adapter``, a file of this package.
     """
 
     alias: str
-    hub_id: str
+    hub_id: str | None
     licence: str
     parameters: int
     layers: int
@@ -32,6 +33,12 @@ class ModelEntry:
     head_size: int
     context: int
     gated: bool = False
+    adapter: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """What it is, for people: its hub id, or what it is made from."""
+        return self.hub_id or f"{PLAIN.hub_id} with the {self.adapter} adapter"
 
     def weight_bytes(self, value_bytes: int) -> int:
         return self.parameters * value_bytes
@@ -49,13 +56,18 @@ class ModelEntry:
         return asdict(self)
 
 
-DEFAULT = ModelEntry("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct", "Apache-2.0", 134_515_008, 30, 3, 64, 8192)
-
 APACHE = "Apache-2.0"
 LLAMA = "Llama 3.2 licence"
 
+PLAIN = ModelEntry("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct", APACHE, 134_515_008, 30, 3, 64, 8192)
+#: The plain model taught to answer from what it reads (docs/reader.md).
+DEFAULT = replace(PLAIN, alias="smollm2-135m-reader", hub_id=None, adapter="reader")
+#: Those that are made from the pinned artifact of ``infinipot_cli.artifact``.
+PINNED = (DEFAULT, PLAIN)
+
 CATALOG: tuple[ModelEntry, ...] = (
     DEFAULT,
+    PLAIN,
     ModelEntry("smollm2-360m", "HuggingFaceTB/SmolLM2-360M-Instruct", APACHE, 361_821_120, 32, 5, 64, 8192),
     ModelEntry("qwen3-0.6b", "Qwen/Qwen3-0.6B", APACHE, 596_049_920, 28, 8, 128, 40960),
     ModelEntry("llama-3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", LLAMA, 1_235_814_400, 16, 8, 64, 131072, gated=True),
@@ -74,7 +86,7 @@ CATALOG: tuple[ModelEntry, ...] = (
 def find(name: str) -> ModelEntry | None:
     """The entry of an alias or hub id, in any case, or None."""
     wanted = name.casefold()
-    return next((e for e in CATALOG if wanted in (e.alias.casefold(), e.hub_id.casefold())), None)
+    return next((e for e in CATALOG if wanted in (e.alias.casefold(), (e.hub_id or e.alias).casefold())), None)
 
 
 def place(entry: ModelEntry, machine: Machine, capacity: int) -> Device | None:

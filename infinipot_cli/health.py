@@ -18,6 +18,7 @@ from typing import Any, Literal
 from engine.errors import ModelError
 from engine.settings import PotSettings
 from infinipot_cli import catalog, models
+from infinipot_cli.cache import ELSEWHERE, cache_dir
 from infinipot_cli.machine import Machine
 from infinipot_cli.units import show_bytes
 
@@ -61,7 +62,7 @@ def examine(machine: Machine, config_dir: Path | None, capacity: int = PotSettin
     yield _conversion()
     yield from _pdf()
     best = catalog.recommend(machine, capacity)
-    yield Check("recommended model", f"{best.alias} ({best.hub_id}, {best.licence})")
+    yield Check("recommended model", f"{best.alias} ({best.origin}, {best.licence})")
 
 
 def usable(checks: list[Check]) -> bool:
@@ -149,15 +150,22 @@ def _memory(machine: Machine) -> Iterator[Check]:
 
 def _cache() -> Iterator[Check]:
     try:
-        folder = models.cache_dir()
+        folder = cache_dir()
     except ModelError as exc:
         yield Check("cache folder", str(exc), "fail", exc.hint)
         return
-    needed = models.default_flaw() is not None
-    check = _folder("cache folder", folder, models.ELSEWHERE)
+    needed = _lacks_model()
+    check = _folder("cache folder", folder, ELSEWHERE)
     # A cache that cannot be written is enough to read the model that is in it.
     yield Check(check.name, check.value, "fail", check.hint) if check.state == "warn" and needed else check
     yield _disk(folder)
+
+
+def _lacks_model() -> bool:
+    try:
+        return models.default_flaw() is not None
+    except ModelError:  # the check of the model says what is wrong
+        return True
 
 
 def _disk(folder: Path) -> Check:
@@ -185,7 +193,7 @@ def _model() -> Check:
     except ModelError as exc:
         return Check("default model", str(exc), "fail", exc.hint)
     if found is None:
-        return Check("default model", f"{models.ABOUT_DEFAULT['name']}, ready in {path}")
+        return Check("default model", f"{catalog.DEFAULT.origin}, ready in {path}")
     if not path.exists():
         return Check("default model", "not here yet: fetched on first use", "ok", "infinipot models pull")
     return Check("default model", f"to be made again: {found}", "warn", "infinipot models pull")

@@ -12,8 +12,8 @@ from collections.abc import Iterator, MutableSet
 from pathlib import Path
 from typing import Any
 
+from infinipot_cli.cache import cache_dir
 from infinipot_cli.errors import InfinipotError
-from infinipot_cli.models import cache_dir
 
 FILE = "memory.json"
 _MOST_PROOFS = 200

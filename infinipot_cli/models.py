@@ -9,22 +9,16 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from engine.convert import convert_gguf, expected_manifest
+from engine.convert import convert_gguf
 from engine.errors import ModelError
-from engine.folders import flaw, read_manifest
-from infinipot_cli import artifact, catalog, hub
-from infinipot_cli.catalog import CATALOG, DEFAULT, ModelEntry
+from engine.folders import read_manifest
+from infinipot_cli import artifact, catalog, hub, pinned
+from infinipot_cli.cache import ensure, models_dir
+from infinipot_cli.catalog import CATALOG, DEFAULT, PINNED, ModelEntry
 
 Report = Callable[[str], None]
 
-ABOUT_DEFAULT = {
-    "name": "SmolLM2-135M-Instruct",
-    "source": f"{artifact.PACKAGE} {artifact.VERSION}",
-    "source_sha256": artifact.GGUF_SHA256,
-}
-ELSEWHERE = "set INFINIPOT_CACHE to a folder that can be written"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -38,52 +32,31 @@ class LocalModel:
     bytes: int
 
 
-def cache_dir() -> Path:
-    """Where converted models live: INFINIPOT_CACHE, else the platform's cache folder. Raises ModelError."""
-    import platformdirs
-
-    given = os.environ.get("INFINIPOT_CACHE")
-    try:
-        if given:
-            return Path(given).expanduser().absolute()
-        path = Path(platformdirs.user_cache_dir("infinipot", appauthor=False))
-    except RuntimeError:
-        path = Path("~")
-    # Without a home folder the answer is an error, or relative to wherever the user stands.
-    if not path.is_absolute():
-        raise ModelError("there is no home folder to keep the model in", ELSEWHERE)
-    return path
-
-
-def models_dir() -> Path:
-    """The folder of converted models; may not exist yet."""
-    return cache_dir() / "models"
-
-
 def default_path() -> Path:
     """Where the converted default model is, or will be."""
-    return models_dir() / DEFAULT.alias
+    return pinned.folder(DEFAULT)
 
 
 def default_flaw(*, thorough: bool = False) -> str | None:
-    """Why the default model cannot be used as it is (a phrase), or None where it is ready."""
-    return flaw(default_path(), expected_manifest(ABOUT_DEFAULT), thorough=thorough)
+    """Why the default model cannot be used as it is (a phrase), or None where it is ready. Raises ModelError."""
+    return pinned.problem(DEFAULT, thorough=thorough)
 
 
 def resolve(name: str | None = None, *, offline: bool = False, report: Report | None = None) -> str:
     """What ``engine.models.load_model`` gets for ``name``: the path of a local folder, or a hub id.
 
-    None, its alias, or its hub id mean the default model, which is fetched and converted first where it is
+    None means the default model. It and the plain one under it are fetched and converted first where they are
     missing or damaged (``report`` gets a line for each step). A .gguf file is converted once into the cache.
     Raises ModelError with a hint.
     """
-    if not name or catalog.find(name) is DEFAULT:
-        return str(ensure_default(offline=offline, report=report))
+    name = name or DEFAULT.alias
+    entry = catalog.find(name)
+    if entry in PINNED:
+        return str(pinned.ready(entry, offline=offline, report=report))
     path = Path(name).expanduser()
     if path.exists() or path.suffix.lower() == ".gguf" or _looks_like_path(name):
         return str(_resolve_path(path, name, report))
-    entry = catalog.find(name)
-    hub_id = entry.hub_id if entry else name
+    hub_id = (entry and entry.hub_id) or name
     if not HUB_ID.fullmatch(hub_id):
         raise ModelError(f"there is no model {name!r}", _suggestion(name))
     if offline and hub.snapshot(hub_id) is None:
@@ -128,46 +101,8 @@ def _ensure_gguf(gguf: Path, report: Report | None) -> Path:
         "source_bytes": state.st_size,
         "source_modified": state.st_mtime_ns,
     }
-    return _ensure(gguf, models_dir() / f"{gguf.stem}-{key}", about, report)
-
-
-def ensure_default(
-    *, offline: bool = False, given: Path | None = None, report: Report | None = None, thorough: bool = False
-) -> Path:
-    """The converted default model, fetched (or taken from ``given``) and converted where it must be."""
-
-    def fetch(scratch: Path) -> Path:
-        return artifact.obtain(scratch, given, offline=offline, report=report)
-
-    return _ensure(fetch, default_path(), ABOUT_DEFAULT, report, thorough=thorough)
-
-
-def _ensure(
-    source: Path | Callable[[Path], Path],
-    target: Path,
-    about: dict[str, Any],
-    report: Report | None,
-    *,
-    thorough: bool = False,
-) -> Path:
-    # Looked at before anything is written, so that a read-only cache with a sound model works.
-    found = flaw(target, expected_manifest(about), thorough=thorough)
-    if found is None:
-        return target
-    if target.exists() and report is not None:
-        report(f"The converted model must be made again: {found}.")
-    try:
-        convert_gguf(source, target, about, report=report)
-    except ModelError as exc:
-        raise exc if exc.hint else ModelError(str(exc), _hint(exc)) from exc
-    return target
-
-
-def _hint(exc: ModelError) -> str | None:
-    words = str(exc)
-    if "disk is full" in words:
-        return "free some space, or " + ELSEWHERE
-    return ELSEWHERE if words.startswith(("cannot write", "cannot store")) else None
+    target = models_dir() / f"{gguf.stem}-{key}"
+    return ensure(target, about, lambda: convert_gguf(gguf, target, about, report=report), report)
 
 
 def pull(
@@ -183,14 +118,16 @@ def pull(
     ``given`` is the default model's wheel or GGUF file already at hand; ``bars`` lets the hub's client draw
     its own progress bars on stderr.
     """
-    if not name or catalog.find(name) is DEFAULT:
+    name = name or DEFAULT.alias
+    entry = catalog.find(name)
+    if entry in PINNED:
         if given is not None:
             # Also where the model is ready: a wrong file must not look as if it had been taken.
             artifact.check(given)
-        return ensure_default(given=given, offline=offline, report=report, thorough=True)
+        return pinned.ready(entry, given=given, offline=offline, report=report, thorough=True)
     if given is not None:
         raise ModelError(
-            f"--from is for the default model, not for {name}",
+            f"--from is for the default model and the plain one under it, not for {name}",
             "use the file itself: --model FILE.gguf",
         )
     spec = resolve(name, report=report)
@@ -232,7 +169,8 @@ def _converted() -> Iterator[LocalModel]:
         manifest = read_manifest(folder)
         if manifest is None:
             continue
-        name = DEFAULT.alias if folder.name == DEFAULT.alias else str(manifest.get("source", folder.name))
+        own = folder.name in (entry.alias for entry in PINNED)
+        name = folder.name if own else str(manifest.get("source", folder.name))
         yield LocalModel(name, folder, "local", folder_bytes(folder))
 
 
@@ -241,7 +179,9 @@ def _cached() -> Iterator[LocalModel]:
         snapshot = hub.snapshot(hub_id)
         if snapshot is not None and hub.is_causal(snapshot):
             entry = catalog.find(hub_id)
-            yield LocalModel(entry.alias if entry else hub_id, snapshot, "cached", folder_bytes(snapshot))
+            # The pinned models are never loaded from there.
+            alias = entry.alias if entry and entry not in PINNED else hub_id
+            yield LocalModel(alias, snapshot, "cached", folder_bytes(snapshot))
 
 
 def name_of(spec: str) -> str:
@@ -268,12 +208,10 @@ def is_local(name: str | None = None) -> bool:
 
 def path_of(name: str | None = None) -> Path:
     """The folder of a model that is on this machine already; nothing is fetched. Raises ModelError."""
-    if not name or catalog.find(name) is DEFAULT:
-        found = default_flaw()
-        if found is None:
-            return default_path()
-        raise ModelError(f"the default model is not ready: {found}", "infinipot models pull")
-    entry: ModelEntry | None = catalog.find(name)
+    name = name or DEFAULT.alias
+    entry = catalog.find(name)
+    if entry in PINNED:
+        return _ready_folder(entry)
     file = str(Path(name).absolute()) if name.lower().endswith(".gguf") else name
     local = next((m for m in list_local() if m.name in (name, file, entry.alias if entry else name)), None)
     if local is not None:
@@ -283,3 +221,12 @@ def path_of(name: str | None = None) -> Path:
     if entry is None and not HUB_ID.fullmatch(name):
         raise ModelError(f"there is no model {name!r}", _suggestion(name))
     raise ModelError(f"{name} is not on this machine", f"infinipot models pull {name}")
+
+
+def _ready_folder(entry: ModelEntry) -> Path:
+    found = pinned.problem(entry)
+    if found is None:
+        return pinned.folder(entry)
+    if entry is DEFAULT:
+        raise ModelError(f"the default model is not ready: {found}", "infinipot models pull")
+    raise ModelError(f"{entry.alias} is not ready: {found}", f"infinipot models pull {entry.alias}")

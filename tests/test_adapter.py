@@ -19,15 +19,16 @@ from engine.settings import PotSettings
 from training import checkpoint
 from training.layout import Branch, Tree, pack, packs
 from training.lora import add_lora, lora_state, set_lora_state, without_lora
-from training.through_pot import PotTree, answer_logits, full_text_logits, pot_loss, read_into_pot
+from training.through_pot import PotTree, answer_logits, full_text_logits, pot_loss, poured, read_into_pot
 from training.train import pack_loss
 
 RANK, ALPHA = 4, 8.0
 
 
 def fresh() -> Model:
-    """A tiny model of its own: the shared ones must not be changed."""
-    return wrap(tiny.build(*tiny.ARCHITECTURES["llama"]), tiny.tokenizer(), "llama")
+    """A tiny model of its own (the shared ones must not be changed), its weights as they are kept: float16."""
+    module = tiny.build(*tiny.ARCHITECTURES["llama"]).half().float()
+    return wrap(module, tiny.tokenizer(), "llama")
 
 
 def trained(model, seed: int = 1):
@@ -180,7 +181,8 @@ def test_a_pot_that_holds_everything_answers_like_the_full_text():
     model = fresh()
     tree = long_tree(200)
     with torch.no_grad():
-        from_pot = torch.cat([answer_logits(model, tree, branch) for branch in tree.branches])
+        pots = [read_into_pot(model, tree, branch) for branch in tree.branches]
+        from_pot = torch.cat([answer_logits(model, *pair) for pair in zip(pots, tree.branches, strict=True)])
     torch.testing.assert_close(from_pot, full_text_logits(model, tree), rtol=1e-3, atol=1e-3)
 
 
@@ -188,8 +190,11 @@ def test_distilled_reading_teaches_every_layer():
     model = fresh()
     layers, _ = trained(model)
     tree = long_tree(64)
-    cache, entries = read_into_pot(model, tree, tree.branches[0])
-    assert entries < len(tree.trunk)
-    assert cache.layers[0].keys.shape[2] == entries
+    pot = read_into_pot(model, tree, tree.branches[0])
+    held = pot.entries
+    assert pot.cycles > 0
+    assert held < len(tree.trunk)
+    cache = poured(model, pot, tree.branches[0])
+    assert cache.layers[0].keys.shape[2] <= held == pot.entries
     pot_loss(model, tree, 0.5).backward()
     assert all(layer.lora_b.grad is not None and layer.lora_b.grad.abs().sum() > 0 for layer in layers.values())

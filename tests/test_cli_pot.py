@@ -21,7 +21,7 @@ def book(tmp_path: Path) -> Path:
 @pytest.fixture
 def pot(tmp_path: Path, book: Path) -> Path:
     path = tmp_path / "book.pot"
-    assert invoke("pot", "save", book, "-o", path, "--model", "smollm2-135m").code == 0
+    assert invoke("pot", "save", book, "-o", path, "--model", "smollm2-135m-reader").code == 0
     return path
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import tiny_gguf
+import tiny_reader
 import typer
 
 from engine.errors import ModelError
-from engine.folders import file_sha256
 from infinipot_cli import artifact, machine
 from infinipot_cli.catalog import CATALOG
 from infinipot_cli.commands import models as command
@@ -38,11 +38,7 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch) -> Path:
-    gguf = tiny_gguf.write(tmp_path / "standin.gguf")
-    monkeypatch.setattr(artifact, "GGUF_BYTES", gguf.stat().st_size)
-    monkeypatch.setattr(artifact, "GGUF_SHA256", file_sha256(gguf))
-    monkeypatch.setattr(artifact, "installed_gguf", lambda: None)
-    return gguf
+    return tiny_reader.install(tmp_path, monkeypatch, installed=False)
 
 
 def run(*arguments: str) -> tuple[str, str]:
@@ -66,16 +62,17 @@ def test_alone_it_lists_as_list_does():
 
 def test_the_list_says_what_fits_and_what_is_here(stand_in):
     rows = {row["name"]: row for row in json.loads(run("--json")[0])["models"]}
-    assert rows["smollm2-135m"]["where"] == "hub"
-    assert rows["smollm2-135m"]["fits"] is True
+    assert {rows[name]["where"] for name in ("smollm2-135m", "smollm2-135m-reader")} == {"hub"}
+    assert rows["smollm2-135m"]["fits"] is rows["smollm2-135m-reader"]["fits"] is True
     assert rows["qwen3-8b"]["fits"] is False
     assert rows["qwen3-8b"]["memory_needed"] > 30e9
     assert sum(row["recommended"] for row in rows.values()) == 1
-    assert [name for name, row in rows.items() if row["default"]] == ["smollm2-135m"]
+    assert [name for name, row in rows.items() if row["default"]] == ["smollm2-135m-reader"]
     run("pull", "--from", str(stand_in))
-    local = {row["name"]: row for row in json.loads(run("list", "--json")[0])["models"]}["smollm2-135m"]
-    assert local["where"] == "local"
-    assert Path(local["path"]).is_dir()
+    rows = {row["name"]: row for row in json.loads(run("list", "--json")[0])["models"]}
+    assert rows["smollm2-135m-reader"]["where"] == "local"
+    assert Path(rows["smollm2-135m-reader"]["path"]).is_dir()
+    assert rows["smollm2-135m"]["path"] is None
 
 
 def test_a_larger_pot_leaves_less_room_for_the_model():
@@ -99,12 +96,12 @@ def test_models_of_ones_own_are_listed_by_their_path(tmp_path):
 def test_pull_then_path(stand_in):
     out, err = run("pull", "--from", str(stand_in))
     assert out == ""
-    assert err.startswith("Converting standin.gguf")
+    assert err.startswith("Converting SmolLM2-135M-Instruct.Q4_1.gguf")
     assert "Ready: " in err
     out, err = run("path")
     assert err == ""
     assert (Path(out.removesuffix("\n")) / "model.safetensors").is_file()
-    assert run("path", "smollm2-135m")[0] == out
+    assert run("path", "smollm2-135m-reader")[0] == out
     assert json.loads(run("path", "--json")[0]) == {"path": out.strip()}
     assert run("pull", "--quiet") == ("", "")
     assert json.loads(run("pull", "--json", "--quiet")[0])["path"] == out.strip()
@@ -114,6 +111,9 @@ def test_path_of_what_is_not_here_is_an_error_with_a_hint():
     with pytest.raises(ModelError) as caught:
         run("path")
     assert caught.value.hint == "infinipot models pull"
+    with pytest.raises(ModelError, match="smollm2-135m is not ready") as caught:
+        run("path", "smollm2-135m")
+    assert caught.value.hint == "infinipot models pull smollm2-135m"
     with pytest.raises(ModelError) as caught:
         run("path", "qwen3-4b")
     assert caught.value.hint == "infinipot models pull qwen3-4b"

@@ -85,13 +85,13 @@ def test_memory_is_weights_and_pot_and_overhead():
 @pytest.mark.parametrize(
     ("here", "expected"),
     [
-        (Machine(2, (cpu(0.2),)), "smollm2-135m"),
-        (Machine(2, (cpu(2),)), "smollm2-135m"),
+        (Machine(2, (cpu(0.2),)), "smollm2-135m-reader"),
+        (Machine(2, (cpu(2),)), "smollm2-135m-reader"),
         (Machine(2, (cpu(24),)), "qwen3-0.6b"),
         (Machine(64, (cpu(16),)), "smollm3-3b"),
         (Machine(8, (gpu(24), cpu(16))), "qwen3-8b"),
         (Machine(8, (gpu(8), cpu(8))), "smollm3-3b"),
-        (Machine(8, (gpu(1), cpu(2))), "smollm2-135m"),
+        (Machine(8, (gpu(1), cpu(2))), "smollm2-135m-reader"),
     ],
 )
 def test_recommendations_for_typical_machines(here, expected):

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 import tiny_gguf
+import tiny_reader
 
 from engine.errors import ModelError
-from engine.folders import MANIFEST, file_sha256
+from engine.folders import MANIFEST
 from infinipot_cli import artifact, hub, models
+from infinipot_cli import cache as cache_folder
 from infinipot_cli.catalog import CATALOG, DEFAULT
 
 
@@ -25,12 +27,8 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch) -> Path:
-    """A tiny GGUF file that the pins take for the default model."""
-    gguf = tiny_gguf.write(tmp_path / "standin.gguf")
-    monkeypatch.setattr(artifact, "GGUF_BYTES", gguf.stat().st_size)
-    monkeypatch.setattr(artifact, "GGUF_SHA256", file_sha256(gguf))
-    monkeypatch.setattr(artifact, "installed_gguf", lambda: gguf)
-    return gguf
+    """A tiny GGUF file that the pins take for the default model's, and a tiny adapter for it."""
+    return tiny_reader.install(tmp_path, monkeypatch)
 
 
 def snapshot(tmp_path: Path, hub_id: str, *, shards: int = 1, missing: bool = False) -> Path:
@@ -50,17 +48,23 @@ def snapshot(tmp_path: Path, hub_id: str, *, shards: int = 1, missing: bool = Fa
     return files
 
 
-@pytest.mark.parametrize("name", [None, "", "smollm2-135m", "SmolLM2-135M", "HuggingFaceTB/SmolLM2-135M-Instruct"])
-def test_the_default_model_makes_itself(stand_in, cache, name):
+NAMES = {
+    "smollm2-135m-reader": (None, "", "smollm2-135m-reader", "SmolLM2-135M-Reader"),
+    "smollm2-135m": ("smollm2-135m", "SmolLM2-135M", "HuggingFaceTB/SmolLM2-135M-Instruct"),
+}
+
+
+@pytest.mark.parametrize(("alias", "name"), [(alias, name) for alias, names in NAMES.items() for name in names])
+def test_the_pinned_models_make_themselves(stand_in, cache, alias, name):
     lines: list[str] = []
     path = models.resolve(name, report=lines.append)
-    assert path == str(cache / "models" / "smollm2-135m")
+    assert path == str(cache / "models" / alias)
     assert (Path(path) / "model.safetensors").is_file()
     assert [line.split()[0] for line in lines] == ["Converting"]
     lines.clear()
     assert models.resolve(name, report=lines.append, offline=True) == path
     assert lines == []
-    assert models.name_of(path) == "SmolLM2-135M-Instruct"
+    assert models.name_of(path) == "SmolLM2-135M-Instruct" + (" with reader" if alias.endswith("reader") else "")
 
 
 def test_a_damaged_default_model_is_made_again_and_says_so(stand_in):
@@ -113,17 +117,17 @@ def test_without_a_home_folder_there_is_a_hint(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     with pytest.raises(ModelError, match="no home folder") as caught:
-        models.cache_dir()
+        cache_folder.cache_dir()
     assert "INFINIPOT_CACHE" in caught.value.hint
 
 
 def test_the_cache_folder_may_be_relative_or_below_home(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("INFINIPOT_CACHE", "here")
-    assert models.cache_dir() == tmp_path / "here"
+    assert cache_folder.cache_dir() == tmp_path / "here"
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("INFINIPOT_CACHE", "~/there")
-    assert models.cache_dir() == tmp_path / "there"
+    assert cache_folder.cache_dir() == tmp_path / "there"
 
 
 def test_a_gguf_file_is_converted_once_and_again_when_it_changes(tmp_path, monkeypatch):
@@ -169,6 +173,7 @@ def test_a_model_folder_is_taken_as_it_is(tmp_path):
     ("name", "words", "hint"),
     [
         ("smolm2-135m", "there is no model", "did you mean smollm2-135m?"),
+        ("smollm2-135m-raeder", "there is no model", "did you mean smollm2-135m-reader?"),
         ("zzz", "there is no model", "infinipot models"),
         ("./nothing", "there is no file or folder", None),
         ("a/b/c", "there is no file or folder", None),
@@ -222,7 +227,7 @@ def test_local_models_are_listed_with_size_and_place(stand_in, tmp_path):
     snapshot(tmp_path, "someone/model")
     found = {m.name: (m.where, m.bytes > 0) for m in models.list_local()}
     assert found == {
-        "smollm2-135m": ("local", True),
+        "smollm2-135m-reader": ("local", True),
         str(gguf): ("local", True),
         "qwen3-4b": ("cached", True),
         "someone/model": ("cached", True),
@@ -285,6 +290,6 @@ def test_pulling_a_hub_model_gives_its_folder(tmp_path, monkeypatch):
 
 
 def test_names_in_the_catalog_are_unique():
-    names = [name.casefold() for entry in CATALOG for name in (entry.alias, entry.hub_id)]
+    names = [name.casefold() for entry in CATALOG for name in (entry.alias, entry.hub_id) if name]
     assert len(set(names)) == len(names)
     assert CATALOG[0] is DEFAULT

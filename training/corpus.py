@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.scoring import contains, normalised
+from infinipot_cli.bench.scoring import contains, normalised
 
 Split = Literal["training", "tuning", "final"]
 
@@ -107,6 +107,19 @@ def _sentence(question: str) -> str:
     return question if question.endswith("?") else question.rstrip(" .") + "?"
 
 
+def sentences(corpus: Path) -> list[Text]:
+    """Single sentences of Wikipedia with questions about nearly every word of theirs (QAMR)."""
+    titles = {article["id"]: article["title"] for article in articles(corpus)}
+    texts: dict[str, Text] = {}
+    for row in rows(corpus / "qa" / "qamr_wiki.jsonl"):
+        context, article = row["context"].strip(), row["id"].split(":")[2]
+        group = group_of(titles.get(article, f"article {article}"), context)
+        text = texts.setdefault(context, Text("qamr_wiki", row["lic"], group, context))
+        if ask := _ask(row["question"], row["answers"], context):
+            text.asks.append(ask)
+    return [text for text in texts.values() if text.asks]
+
+
 def articles(corpus: Path) -> Iterator[dict[str, Any]]:
     """Wikipedia articles."""
     for path in sorted((corpus / "wiki").glob("*.jsonl")):
@@ -134,7 +147,8 @@ def wiki_rules(corpus: Path) -> list[Text]:
 
 def reading(corpus: Path) -> dict[str, list[Text]]:
     """Every passage with questions, by source."""
-    return {name: extractive(corpus, name) for name in _EXTRACTIVE} | {"wiki_rules": wiki_rules(corpus)}
+    made = {"wiki_rules": wiki_rules(corpus), "qamr_wiki": sentences(corpus)}
+    return {name: extractive(corpus, name) for name in _EXTRACTIVE} | made
 
 
 def prose(corpus: Path, length: int = 1400) -> list[Text]:

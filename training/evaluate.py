@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.scoring import contains, exact, token_f1
 from engine.adapter import merge_transform
 from engine.convert import apply_transforms
 from engine.framing import Framing
@@ -31,6 +30,7 @@ from engine.model import Model
 from engine.models import load_model
 from engine.reader import Reader
 from engine.settings import GenerationSettings, PotSettings
+from infinipot_cli.bench.scoring import contains, exact, token_f1
 from infinipot_cli.models import resolve
 from infinipot_cli.prompts import load_task
 from training.corpus import rows

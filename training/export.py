@@ -24,6 +24,10 @@ from training.corpus import rows
 from training.layout import wording
 
 MOST_BYTES = 12_000_000
+LICENCE = (
+    "Apache-2.0, as far as this project can grant it; learnt from texts under CC BY-SA, CC BY, MIT, Apache-2.0, other "
+    "terms and none stated: see data, and docs/reader.md"
+)
 
 
 def main() -> None:
@@ -40,7 +44,7 @@ def main() -> None:
         "base": json.dumps(base_prints(options.model, tensors), sort_keys=True),
         "base_model": options.model,
         "data": json.dumps(_data(options.data), sort_keys=True),
-        "licence": "Apache-2.0",
+        "licence": LICENCE,
         "wording": trained.pop("wording", None) or wording(),
         "training": json.dumps(trained, sort_keys=True),
     }

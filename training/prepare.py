@@ -10,6 +10,7 @@ Whole documents (articles, products, stories, books) are held back, never single
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 from collections import Counter, defaultdict
@@ -25,23 +26,28 @@ from training.negatives import near_miss, swapped
 
 #: Shares of the documents, by source.
 MIX = {
-    "squadshifts_new_wiki": 0.36,
-    "squadshifts_amazon_reviews": 0.10,
-    "squadshifts_reddit": 0.13,
-    "wiki_rules": 0.07,
-    "fairytaleqa_train": 0.08,
-    "quoref_contrast": 0.04,
-    "ropes_contrast": 0.03,
+    "squadshifts_new_wiki": 0.38,
+    "qamr_wiki": 0.14,
+    "squadshifts_amazon_reviews": 0.07,
+    "squadshifts_reddit": 0.09,
+    "wiki_rules": 0.05,
+    "fairytaleqa_train": 0.07,
+    "quoref_contrast": 0.03,
+    "ropes_contrast": 0.02,
     "needles": 0.10,
-    "summary": 0.035,
-    "chat": 0.03,
-    "prose": 0.025,
+    "summary": 0.02,
+    "chat": 0.02,
+    "prose": 0.01,
 }
 #: Sources whose questions name what they are about, so that passages can stand beside others: from the same
 #: document at this share, else from any.
 JOINABLE = {"squadshifts_new_wiki": 0.5, "wiki_rules": 0.5, "fairytaleqa_train": 1.0}
 LONGEST = 2400  # characters of a document, about 600 tokens
-MOST_ASKS = 7
+MOST_ASKS = 10
+#: Questions that a document answers for each that it does not.
+ANSWERED = 5
+#: Sentences in a document of the source that has single ones.
+SENTENCES = (4, 10)
 
 Pools = Mapping[str, Sequence[Text]]
 
@@ -64,7 +70,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--out", type=Path, default=Path("training/data"))
-    parser.add_argument("--documents", type=int, default=6000)
+    parser.add_argument("--documents", type=int, default=9000)
     parser.add_argument("--held-back", type=int, default=1200, help="documents of the tuning and of the final set")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
@@ -87,12 +93,21 @@ def _documents(pools: Pools, count: int, rng: random.Random) -> Iterator[dict[st
             if source == "needles":
                 yield _row(needle(pools["prose"], rng))
                 continue
-            waiting = waiting or rng.sample(list(pools[source]), len(pools[source]))
+            waiting = waiting or _shuffled(pools[source], rng)
             text = waiting.pop()
             if source in ("summary", "chat", "prose"):
                 yield _row(text, task=source)
             else:
                 yield _row(_reading(text, kin[source][text.group], pools[source], rng))
+
+
+def _shuffled(texts: Sequence[Text], rng: random.Random) -> list[Text]:
+    """All texts in random order, those of the rarer kinds (novels among articles) as early as the common ones."""
+    kinds = defaultdict(list)
+    for text in rng.sample(list(texts), len(texts)):
+        kinds[text.source.partition("/")[0]].append(text)
+    turns = itertools.zip_longest(*kinds.values())
+    return [text for turn in turns for text in turn if text][::-1]
 
 
 def _by_group(texts: Sequence[Text]) -> dict[str, list[Text]]:
@@ -105,13 +120,18 @@ def _by_group(texts: Sequence[Text]) -> dict[str, list[Text]]:
 def _reading(text: Text, kin: Sequence[Text], pool: Sequence[Text], rng: random.Random) -> Text:
     """A document of one to three passages with questions that it answers and some that it does not."""
     parts = [text]
-    if text.source in JOINABLE and rng.random() < 0.45:
+    if text.source == "qamr_wiki":
+        others = [t for t in kin if t is not text]
+        others = rng.sample(others, min(len(others), 3)) + rng.sample(list(pool), SENTENCES[1])
+        parts += others[: rng.randint(*SENTENCES) - 1]
+    elif text.source in JOINABLE and rng.random() < 0.45:
         for _ in range(rng.randint(1, 2)):
             other = rng.choice(kin if rng.random() < JOINABLE[text.source] else pool)
             if other not in parts and sum(len(part.text) for part in [*parts, other]) < LONGEST:
                 parts.append(other)
     rng.shuffle(parts)
-    document = "\n\n".join(part.text for part in parts) + rng.choice(("", "\n"))
+    between = " " if text.source == "qamr_wiki" else "\n\n"
+    document = between.join(part.text for part in parts) + rng.choice(("", "\n"))
     answered = list({ask.question: ask for part in parts for ask in part.asks}.values())
     asks = rng.sample(answered, min(len(answered), MOST_ASKS - 1))
     asks += _unanswered(document, asks, kin, pool, rng)
@@ -122,8 +142,8 @@ def _reading(text: Text, kin: Sequence[Text], pool: Sequence[Text], rng: random.
 def _unanswered(
     document: str, asks: Sequence[Ask], kin: Sequence[Text], pool: Sequence[Text], rng: random.Random
 ) -> list[Ask]:
-    """One question without an answer for every three or four with one."""
-    wanted = len(asks) / 3.5
+    """One question without an answer for every ``ANSWERED`` with one."""
+    wanted = len(asks) / ANSWERED
     count = int(wanted) + (rng.random() < wanted % 1)
     found: dict[str, Ask] = {}
     for _ in range(count):

@@ -19,7 +19,7 @@ from transformers import DynamicCache
 
 from engine.ccd import make_room
 from engine.model import Model
-from engine.pot import Batch
+from engine.pot import Batch, Pot
 from engine.pour import pour
 from engine.reader import Reader
 from engine.settings import PotSettings
@@ -44,36 +44,39 @@ def pot_course(
 ) -> list[PotTree]:
     """As many long documents as ``tokens`` allow, each with its own random pot; short ones first.
 
-    ``catalyst`` is the text of the general catalyst (CaP-G), which a third of the pots are distilled with.
+    ``catalyst`` is the text of the general catalyst (CaP-G), which half of the pots are distilled with.
     """
     rng = random.Random(seed)
     fitting = [row for row in documents if row["source"] in SOURCES]
     lessons: list[PotTree] = []
     while sum(map(len, lessons)) < tokens:
-        row = joined(rng.sample(fitting, rng.randint(2, 5)), rng)
+        row = joined(rng.sample(fitting, rng.randint(1, 3)), rng)
         tree = layout.tree(row)
         prefix = len(layout.prefix(row["task"]))
-        general = layout.suffix(catalyst) if rng.random() < 1 / 3 else None
+        general = layout.suffix(catalyst) if rng.random() < 1 / 2 else None
+        # A question that is its own catalyst needs a reading of its own, a general catalyst serves them all.
+        branches = tree.branches if general else tree.branches[:1]
         settings = random_pot(len(tree.trunk), prefix, rng)
-        lessons.append(PotTree(tree.trunk, tree.branches, prefix, settings, general))
+        lessons.append(PotTree(tree.trunk, branches, prefix, settings, general))
     return sorted(lessons, key=lambda tree: math.log(len(tree)) + rng.gauss(0, 0.3))
 
 
 def joined(rows: Sequence[Mapping[str, Any]], rng: random.Random) -> dict[str, Any]:
-    """One document out of several, with one or two questions from each that the others cannot answer."""
+    """One document out of several, with questions from each that the others cannot answer."""
     document = "\n\n".join(row["document"].strip() for row in rows)
-    asks = [ask for row in rows for ask in rng.sample(row["asks"], min(2, len(row["asks"])))]
+    asks = [ask for row in rows for ask in rng.sample(row["asks"], min(4, len(row["asks"])))]
     known = {ask["question"] for row in rows for ask in row["asks"] if ask["kind"] == "extractive"}
     asks = [ask for ask in asks if ask["kind"] == "extractive" or ask["question"] not in known]
-    return {**rows[0], "document": document, "asks": rng.sample(asks, min(3, len(asks)))}
+    return {**rows[0], "document": document, "asks": rng.sample(asks, min(6, len(asks)))}
 
 
 def random_pot(tokens: int, prefix: int, rng: random.Random) -> PotSettings:
-    """A pot between a fifth of the document and all of it, with room for a question of usual length."""
+    """A pot between a quarter of the document and all of it, with room for a question of usual length."""
     room = prefix + 160
-    capacity = room + int(tokens * math.exp(rng.uniform(math.log(0.2), 0.0)))
+    capacity = room + int(tokens * math.exp(rng.uniform(math.log(0.25), 0.0)))
     distilled = max(16, int((capacity - room) * rng.uniform(0.3, 0.8)))
-    return PotSettings(capacity=capacity, distilled=distilled, alpha=rng.choice((0.0, 0.25, 0.5, 0.75)))
+    method = rng.choice(("cap", "infinipot"))
+    return PotSettings(capacity=capacity, distilled=distilled, alpha=rng.choice((0.25, 0.5, 0.75)), method=method)
 
 
 def pot_loss(model: Model, tree: PotTree, share: float) -> Tensor:
@@ -84,9 +87,12 @@ def pot_loss(model: Model, tree: PotTree, share: float) -> Tensor:
     teacher = full_text_logits(model, tree)
     total = teacher.new_zeros(())
     done = 0
+    pot: Pot | None = None
     for branch in tree.branches:
+        if pot is None or tree.catalyst is None:
+            pot = read_into_pot(model, tree, branch)
         count = len(branch.answer)
-        logits = answer_logits(model, tree, branch)
+        logits = answer_logits(model, pot, branch)
         target = torch.tensor(branch.answer, device=logits.device)
         gold = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
         wanted = teacher[done : done + count].log_softmax(-1)
@@ -109,9 +115,10 @@ def full_text_logits(model: Model, tree: Tree) -> Tensor:
     return model.logits(hidden[row.predict.to(model.device)]).float()
 
 
-def answer_logits(model: Model, tree: PotTree, branch: Branch) -> Tensor:
-    """Logits of the answer's tokens [n, V] from the distilled document, with gradients."""
-    cache, entries = read_into_pot(model, tree, branch)
+def answer_logits(model: Model, pot: Pot, branch: Branch) -> Tensor:
+    """Logits of the answer's tokens [n, V] from the distilled document, with gradients; the pot stays as it is."""
+    cache = poured(model, pot, branch)
+    entries = cache.get_seq_length()
     ids = torch.tensor(branch.prompt + branch.answer, device=model.device)
     positions = torch.arange(entries, entries + len(ids), device=model.device)
     hidden = model.base(
@@ -120,20 +127,30 @@ def answer_logits(model: Model, tree: PotTree, branch: Branch) -> Tensor:
     return model.logits(hidden[len(branch.prompt) - 1 : -1]).float()
 
 
-def read_into_pot(model: Model, tree: PotTree, branch: Branch) -> tuple[DynamicCache, int]:
-    """(stock cache of constants, its entries) after reading the tree's document as `ask` reads it."""
-    catalyst = branch.prompt if tree.catalyst is None else tree.catalyst
-    need = len(branch.prompt) + len(branch.answer) + SLACK
-    reader = Reader(model, _fitting(tree, len(catalyst), need), tree.trunk[: tree.prefix], catalyst)
-    ids = torch.tensor(tree.trunk[tree.prefix :])
-    reader.feed(Batch(ids, torch.arange(len(ids)), torch.ones_like(ids)))
-    pot = reader.finish()
-    make_room(model, pot, need, torch.tensor(branch.prompt))
+def poured(model: Model, pot: Pot, branch: Branch) -> DynamicCache:
+    """A stock cache of constants, with room made for question and answer as ``generate`` makes it."""
+    pot = pot.copy()
+    make_room(model, pot, _need(branch), torch.tensor(branch.prompt))
     cache = pour(model, pot)
     for layer in cache.layers:
         # What inference mode made cannot take part in a backward pass; a copy can.
         layer.keys, layer.values = layer.keys.clone(), layer.values.clone()
-    return cache, pot.entries
+    return cache
+
+
+def read_into_pot(model: Model, tree: PotTree, branch: Branch) -> Pot:
+    """The pot after reading the tree's document as `ask` reads it, or as `pot save` does where it has a catalyst."""
+    catalyst = branch.prompt if tree.catalyst is None else tree.catalyst
+    need = max(map(_need, tree.branches))
+    reader = Reader(model, _fitting(tree, len(catalyst), need), tree.trunk[: tree.prefix], catalyst)
+    ids = torch.tensor(tree.trunk[tree.prefix :])
+    reader.feed(Batch(ids, torch.arange(len(ids)), torch.ones_like(ids)))
+    return reader.finish()
+
+
+def _need(branch: Branch) -> int:
+    """Entries that question and answer take."""
+    return len(branch.prompt) + len(branch.answer) + SLACK
 
 
 def _fitting(tree: PotTree, catalyst: int, need: int) -> PotSettings:

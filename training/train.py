@@ -12,6 +12,7 @@ then linear to zero over the last part.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import random
@@ -51,6 +52,9 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(options.threads)
     model = load_model(resolve(options.model), dtype=options.dtype, offline=True)
+    if model.device.type == "cpu" and not options.pot:
+        # Plain matrix products: for rows this short, the fused kernel's backward pass on the CPU is slower.
+        model.module.set_attn_implementation("eager")
     layers = add_lora(model.module, options.rank, options.alpha, options.seed)
     run = Run(model, layers, options)
     if options.start:
@@ -66,6 +70,8 @@ def main() -> None:
         if run.progress.step % options.save_every == 0:
             run.save()
     run.save()
+    if options.check:
+        print(f"loss on held-back documents: {run.held_back_loss(options.check, options.check_documents):.4f}")
 
 
 def _options() -> argparse.Namespace:
@@ -89,6 +95,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--start", type=Path, help="adapter.safetensors of another run to start from")
     parser.add_argument("--pot", action="store_true", help="read through pots of random size (through_pot.py)")
     parser.add_argument("--kl", type=float, default=0.5, help="with --pot: share of the teacher in the loss")
+    parser.add_argument("--check", type=Path, help="prepared documents held back, to print the loss on at the end")
+    parser.add_argument("--check-documents", type=int, default=150)
     parser.add_argument("--fresh", action="store_true")
     return parser.parse_args()
 
@@ -190,6 +198,15 @@ class Run:
         with (self.options.out / "log.jsonl").open("a", encoding="utf-8") as out:
             out.write(json.dumps(line) + "\n")
 
+    @torch.no_grad()
+    def held_back_loss(self, data: Path, count: int) -> float:
+        """Mean loss per answer on the first ``count`` question documents of ``data``, weighted as in training."""
+        layout = Layout(self.model)
+        wanted = (row for row in rows(data) if row["task"] == "question")
+        trees = [layout.tree(row) for row in itertools.islice(wanted, count)]
+        weight = sum(len(branch.answer) ** 0.5 for tree in trees for branch in tree.branches)
+        return sum(float(pack_loss(self.model, part)) for part in packs(trees, self.options.pack)) / weight
+
     def save(self) -> None:
         """Write the adapter (bfloat16) and the state (float32, with the optimizer), each whole or not at all."""
         factors = lora_state(self.layers)
@@ -214,12 +231,17 @@ def pack_loss(model: Model, trees: Sequence[Tree]) -> Tensor:
     hidden = model.base(
         input_ids=row.ids[None].to(device),
         position_ids=row.positions[None].to(device),
-        attention_mask=row.mask[None, None].to(device),
+        attention_mask=_additive(row.mask, model.dtype)[None, None].to(device),
         use_cache=False,
     ).last_hidden_state[0]
     logits = model.logits(hidden[row.predict.to(device)]).float()
     losses = torch.nn.functional.cross_entropy(logits, row.targets.to(device), reduction="none")
     return (losses * row.weights.to(device)).sum()
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Zero where ``mask`` [n, n] sees, the lowest number elsewhere: every kernel takes this form."""
+    return torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Benchmarks that ship: the same reading, distilling and answering as `ask`, on texts whose answers are known."""
