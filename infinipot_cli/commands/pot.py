@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from infinipot_cli.commands.show import EPILOG as SHOW_EPILOG
+from infinipot_cli.commands.show import show
 from infinipot_cli.commands.summarize import Names
 from infinipot_cli.errors import ExitCode, UsageError, not_written
 from infinipot_cli.options import AnswerOptions, InputOptions, ModelOptions, OutputOptions, PotOptions, RunOptions
-from infinipot_cli.units import share, show_bytes, show_count
+from infinipot_cli.units import show_bytes, show_count
 from infinipot_cli.wiring import App, Command, takes
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ def load(
 @takes
 def info(app: App, pot_file: PotFile, output: OutputOptions) -> None:
     """Say what a pot was made from, with which model and settings."""
-    with _open(app, pot_file) as path:
+    with open_pot(app, pot_file) as path:
         content = app.workbench.pot_info(path)
         size = path.stat().st_size
     if output.json:
@@ -125,12 +127,15 @@ def verify(
 ) -> None:
     """Check every checksum of pots; the exit code is 5 at the first damaged one."""
     for name in pots:
-        with _open(app, name) as path:
+        with open_pot(app, name) as path:
             content = app.workbench.verify_pot(path)
         if output.json:
             app.terminal.write_json({"file": name, "sound": True, "version": content["version"]}, indent=None)
         else:
             app.terminal.write(f"{name}: sound\n")
+
+
+app.command("show", cls=Command, epilog=SHOW_EPILOG)(show)
 
 
 def _target(terminal: Terminal, target: str | None, force: bool) -> Path | None:
@@ -141,6 +146,11 @@ def _target(terminal: Terminal, target: str | None, force: bool) -> Path | None:
         if terminal.json:
             raise UsageError("--json and a pot cannot both go to stdout", hint="name a file with -o")
         return None
+    return writable(target, force)
+
+
+def writable(target: str, force: bool) -> Path:
+    """Where a file may be written. Raises UsageError before anything is done in vain."""
     path = Path(target)
     if path.is_dir():
         raise UsageError(f"{target} is a folder", hint="name a file in it")
@@ -187,14 +197,14 @@ def _pass_on(app: App, pot_file: str) -> ExitCode:
             "there is no question, and a pot is not for a terminal",
             hint=f'infinipot pot load {pot_file} "QUESTION", or pipe it on, or `infinipot pot info {pot_file}`',
         )
-    with _open(app, pot_file) as path, path.open("rb") as stream:
+    with open_pot(app, pot_file) as path, path.open("rb") as stream:
         app.workbench.verify_pot(path)
         shutil.copyfileobj(stream, app.terminal.binary, 1 << 20)
         app.terminal.binary.flush()
     return ExitCode.OK
 
 
-def _open(app: App, name: str) -> Any:
+def open_pot(app: App, name: str) -> Any:
     """A context that gives the pot as a file."""
     from infinipot_cli.plan import plan_sources
 
@@ -217,17 +227,20 @@ def _info_lines(name: str, size: int, content: dict[str, Any]) -> list[str]:
         ("made", " by ".join(part for part in (meta["created"], meta["created_by"]) if part)),
         ("model", f"{content['identity']['name']}, {content['dtype']}"),
         *(("from" if not index else "", _source(source)) for index, source in enumerate(meta["sources"])),
-        ("holds", _content(content, settings["capacity"])),
+        ("holds", _content(content, settings)),
         ("method", f"{settings['method']}, catalyst {meta['catalyst'].get('name', 'unknown')}"),
         ("note", meta["note"]),
     ]
     return [f"{label:<8}{text}" for label, text in rows if text]
 
 
-def _content(content: dict[str, Any], capacity: int) -> str:
-    entries = content["entries"]
+def _content(content: dict[str, Any], settings: dict[str, Any]) -> str:
+    from engine.settings import CONSTRAINED
+    from infinipot_cli.receipt import show_fill
+
+    fill = show_fill(content["entries"], settings["capacity"] if settings["method"] in CONSTRAINED else None)
     parts = (show_count(content["tokens_read"], "token"), show_count(content["cycles"], "cycle"))
-    return f"{entries:,} of {capacity:,} entries ({share(entries, capacity)}) from {', '.join(parts)}"
+    return f"{fill} from {', '.join(parts)}"
 
 
 def _source(source: dict[str, Any]) -> str:
