@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from engine.errors import ModelError, first_line
+from infinipot_cli.errors import InputError
 
 #: Everything but weights in other formats.
 HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
@@ -16,13 +19,10 @@ DOUBLES = ["consolidated*", "original/*"]
 def fetch(hub_id: str, bars: bool = False) -> Path:
     """Fetch a model into the hub's cache and return its folder; ``bars`` shows its client's own bars."""
     from huggingface_hub import errors, snapshot_download
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-    shown = not are_progress_bars_disabled()
-    if not bars:
-        disable_progress_bars()
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=HUB_FILES, ignore_patterns=DOUBLES))
+        with _bars(bars):
+            return Path(snapshot_download(hub_id, allow_patterns=HUB_FILES, ignore_patterns=DOUBLES))
     except errors.GatedRepoError as exc:
         raise ModelError(
             f"{hub_id} asks you to accept its licence first",
@@ -33,8 +33,33 @@ def fetch(hub_id: str, bars: bool = False) -> Path:
     except Exception as exc:
         # Its client raises those of whichever HTTP library it uses, and OSError for the disk.
         raise ModelError(f"{hub_id} could not be fetched: {first_line(exc)[:300]}", "is this machine online?") from exc
+
+
+def fetch_dataset_file(hub_id: str, name: str, offline: bool, hint: str) -> Path:
+    """One file of a dataset, from the hub's cache or, unless ``offline``, from the hub. Raises InputError."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        with _bars(False):
+            return Path(hf_hub_download(hub_id, name, repo_type="dataset", local_files_only=offline))
+    except Exception as exc:
+        # As above: whatever its HTTP library raises, and OSError for the disk.
+        problem = "is not on this machine" if offline else f"could not be fetched: {first_line(exc)[:300]}"
+        raise InputError(f"{name} of {hub_id} {problem}", hint) from exc
+
+
+@contextmanager
+def _bars(shown: bool) -> Iterator[None]:
+    """The client's own bars, or none, for as long as a download takes."""
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    back = not are_progress_bars_disabled() and not shown
+    if not shown:
+        disable_progress_bars()
+    try:
+        yield
     finally:
-        if shown and not bars:
+        if back:
             enable_progress_bars()
 
 
