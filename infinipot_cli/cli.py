@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from infinipot_cli import version
-from infinipot_cli.commands import ask, chat, config, doctor, models, pot, prompts, summarize, tokens
+from infinipot_cli.commands import ask, bench, chat, config, doctor, models, pot, prompts, summarize, tokens
 from infinipot_cli.errors import ExitCode
 from infinipot_cli.wiring import Command
 
@@ -46,6 +46,7 @@ app.command("chat", cls=Command, epilog=chat.EPILOG, rich_help_panel=READ)(chat.
 app.add_typer(pot.app, name="pot", rich_help_panel=READ)
 app.command("tokens", cls=Command, epilog=tokens.EPILOG, rich_help_panel=LOOK)(tokens.tokens)
 app.add_typer(models.app, name="models", rich_help_panel=LOOK)
+app.add_typer(bench.app, name="bench", rich_help_panel=LOOK)
 app.add_typer(prompts.app, name="prompts", rich_help_panel=LOOK)
 app.add_typer(config.app, name="config", rich_help_panel=LOOK)
 app.command("doctor", cls=Command, rich_help_panel=LOOK)(doctor.doctor)
