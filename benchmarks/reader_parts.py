@@ -1,0 +1,252 @@
+"""What the reader is measured on, part by part: cases, and the ways of reading under which each is put."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import yaml
+
+from benchmarks.book import EXAMPLES, passages, right
+from benchmarks.reader_cases import (
+    ANSWERABLE,
+    BETWEEN,
+    UNANSWERABLE,
+    Count,
+    Document,
+    Hay,
+    draw,
+    gold_cases,
+    hidden_cases,
+    retrieve,
+    retrieved_cases,
+    without_paragraph,
+)
+from engine.settings import PotSettings
+from infinipot_cli.bench import nih
+from infinipot_cli.bench.harness import Case, Label, Setup
+from infinipot_cli.bench.longbench.rouge import rouge_l
+from infinipot_cli.bench.scoring import contains
+from infinipot_cli.options import InputOptions
+from infinipot_cli.prompts import Task, load_catalyst, load_task
+
+PARTS = ("gold", "hidden", "needles", "book", "summaries", "prose")
+WAYS = ("pot", "truncate", "bm25")
+BOOK_WAYS = ("page", "bm25", "truncate", "pot", "ask")
+SUMMARY = "short-paragraph"
+#: What the chat template and the wording of the question take beside the question itself, in tokens, about.
+OVERHEAD = 48
+#: The default pot holds any prepared document whole.
+ALONE = Setup("alone", PotSettings())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to be measured; see the options of reader.py for what the fields mean."""
+
+    parts: Sequence[str] = PARTS
+    seed: int = 0
+    questions: int = 40
+    unanswerable: int = 20
+    hidden: int = 16
+    hidden_unanswerable: int = 8
+    lengths: Sequence[int] = (2000, 8000)
+    capacities: Sequence[int] = (1024, 2048)
+    ways: Sequence[str] = WAYS
+    needle_tasks: Sequence[str] = ("passkey", "multikey")
+    needle_lengths: Sequence[int] = (4000, 16000)
+    depths: Sequence[float] = (0.1, 0.5, 0.9)
+    trials: int = 1
+    needle_capacity: int = 2048
+    book_ways: Sequence[str] = ("page", "bm25", "truncate", "pot")
+    book_questions: int = 40
+    book_capacity: int = 2048
+    summaries: int = 8
+    prose: int = 60
+    most_tokens: int = 48
+
+
+@dataclass(frozen=True)
+class Job:
+    """Cases that are run under the same setups with the same task."""
+
+    part: str
+    task: Task
+    cases: Sequence[Case]
+    setups: Sequence[Setup]
+    max_new_tokens: int
+
+    def tokens(self) -> int:
+        """About how many tokens are read: a pot with a general catalyst is shared, truncation stops at its size."""
+        total = 0
+        for setup in self.setups:
+            shared = {case.text: case.tokens or 0 for case in self.cases if case.text and setup.catalyst is not None}
+            alone = [case.tokens or 0 for case in self.cases if not (case.text and setup.catalyst is not None)]
+            most = setup.settings.capacity if setup.settings.method == "truncate" else None
+            total += sum(min(size, most or size) for size in [*shared.values(), *alone])
+        return total
+
+
+def jobs(choice: Choice, documents: Sequence[Document], count: Count) -> Iterator[Job]:
+    """All that ``choice`` asks for, but prose, which is no question."""
+    makers: dict[str, Callable[[], Iterator[Job]]] = {
+        "gold": lambda: gold(choice, documents, count),
+        "hidden": lambda: hidden(choice, documents, count),
+        "needles": lambda: needles(choice, count),
+        "book": lambda: book(choice, count),
+        "summaries": lambda: summaries(choice, documents, count),
+    }
+    for part in PARTS:
+        if part in choice.parts and part in makers:
+            yield from makers[part]()
+
+
+def gold(choice: Choice, documents: Sequence[Document], count: Count) -> Iterator[Job]:
+    """(1) and (3): the question's own document, answerable and not."""
+    items = draw(documents, ANSWERABLE, choice.questions, choice.seed)
+    taken = {item.document for item in items}
+    rest = [document for document in documents if document not in taken]
+    items += draw(rest, UNANSWERABLE, choice.unanswerable, choice.seed)
+    yield Job("gold", _question(), gold_cases(items, count), [ALONE], choice.most_tokens)
+
+
+def hidden(choice: Choice, documents: Sequence[Document], count: Count) -> Iterator[Job]:
+    """(2) and (3): the same questions in long documents: answerable; unanswerable, half with their paragraph left
+    out, half near misses with the paragraph that they were made from."""
+    asked = draw(documents, ANSWERABLE, choice.questions + choice.hidden_unanswerable, choice.seed)
+    missing = choice.hidden_unanswerable // 2
+    absent = without_paragraph(asked[choice.questions : choice.questions + choice.hidden_unanswerable - missing])
+    items = [*asked[: choice.hidden], *absent, *draw(documents, ("near",), missing, choice.seed)]
+    hay = Hay(documents, count, choice.seed)
+    long = hidden_cases(items, hay, choice.lengths)
+    methods = {"pot": PotSettings.method, "truncate": "truncate"}
+    for capacity in choice.capacities:
+        setups = [
+            Setup(f"{way} {capacity}", PotSettings(capacity=capacity, method=methods[way]))
+            for way in choice.ways
+            if way in methods
+        ]
+        if setups:
+            yield Job("hidden", _question(), long, setups, choice.most_tokens)
+        if "bm25" in choice.ways:
+            found = Setup(f"bm25 {capacity}", PotSettings(capacity=capacity))
+            budget = capacity - choice.most_tokens - OVERHEAD
+            cases = retrieved_cases(items, hay, choice.lengths, budget, found.name)
+            yield Job("hidden", _question(), cases, [found], choice.most_tokens)
+
+
+def needles(choice: Choice, count: Count) -> Iterator[Job]:
+    """(4): pass keys and keys among others of their kind."""
+    wanted = nih.Wanted(choice.needle_tasks, choice.needle_lengths, choice.depths, choice.trials)
+    stacks = nih.make_haystacks(wanted, InputOptions())
+    capacity = choice.needle_capacity
+    made = nih.make_cases(wanted, choice.seed, stacks, count, capacity // 4)
+    cases = [_labelled(case, {"part": "needles", "answerable": 1}) for case in made]
+    yield Job("needles", _question(), cases, [_pot(capacity)], capacity // 4)
+
+
+def _labelled(case: Case, labels: dict[str, Label]) -> Case:
+    return replace(case, labels={**case.labels, **labels})
+
+
+def book(choice: Choice, count: Count) -> Iterator[Job]:
+    """(5): the demo book's questions: the page alone, pages found by BM25, the middle left out, one pot for all
+    questions (CaP-G), and the book read anew for each (CaP-Q)."""
+    questions = yaml.safe_load((EXAMPLES / "questions.yaml").read_text(encoding="utf-8"))
+    every = max(1, len(questions) // max(1, choice.book_questions))
+    questions = questions[::every][: choice.book_questions]
+    capacity, general = choice.book_capacity, load_catalyst("cap-g", os.environ).text or ""
+    setups = {
+        "page": Setup("page", PotSettings(capacity=capacity)),
+        "bm25": Setup(f"bm25 {capacity}", PotSettings(capacity=capacity)),
+        "truncate": Setup(f"truncate {capacity}", PotSettings(capacity=capacity, method="truncate"), general),
+        "pot": Setup(f"one pot {capacity}", PotSettings(capacity=capacity), general),
+        "ask": _pot(capacity),
+    }
+    pages = _pages()
+    whole = sum(count(text) for text in pages.values())
+    for way in (way for way in BOOK_WAYS if way in choice.book_ways):
+        cases = [_book_case(question, way, pages, choice, count, whole) for question in questions]
+        yield Job("book", _question(), cases, [setups[way]], choice.most_tokens)
+
+
+@lru_cache
+def _pages() -> dict[int, str]:
+    """The demo book's text by page."""
+    found: dict[int, str] = {}
+    for passage in passages():
+        found[passage.place] = found.get(passage.place, "") + passage.text
+    return found
+
+
+def _book_case(
+    question: dict[str, Any], way: str, pages: dict[int, str], choice: Choice, count: Count, whole: int
+) -> Case:
+    if way == "page":
+        places = question.get("page", [1])
+        texts = [pages[place] for place in ([places] if isinstance(places, int) else places)]
+    elif way == "bm25":
+        room = choice.book_capacity - choice.most_tokens - OVERHEAD - count(question["question"])
+        texts = retrieve(list(pages.values()), question["question"], room, count)
+    else:
+        texts = list(pages.values())
+    answerable = int(question["answerable"])
+    return Case(
+        id=f"book {way} {question['id']}",
+        document=lambda: [text if text.endswith("\n") else text + BETWEEN for text in texts],
+        question=question["question"],
+        accepted=tuple(question["answers"]),
+        labels={"part": "book", "source": "book", "kind": question["kind"], "answerable": answerable, "way": way},
+        text="book" if way in ("truncate", "pot", "ask") else None,
+        tokens=whole if way in ("truncate", "pot", "ask") else sum(map(count, texts)),
+    )
+
+
+def summaries(choice: Choice, documents: Sequence[Document], count: Count) -> Iterator[Job]:
+    """(6): held-back documents that have a summary, in the wording of `summarize --length short`."""
+    task = load_task("summary", os.environ)
+    variant = task.variants[SUMMARY]
+    items = draw(documents, ("summary",), choice.summaries, choice.seed)
+    cases = [
+        Case(
+            id=f"summary {item.id}",
+            document=lambda text=item.document.text: [text],  # type: ignore[misc]
+            question=variant.question,
+            accepted=item.accepted,
+            labels=item.labels("summaries"),
+            tokens=count(item.document.text),
+        )
+        for item in items
+    ]
+    general = load_catalyst(task.catalyst, os.environ).text
+    yield Job("summaries", task, cases, [replace(ALONE, catalyst=general)], variant.max_new_tokens or 96)
+
+
+def _pot(capacity: int) -> Setup:
+    return Setup(f"pot {capacity}", PotSettings(capacity=capacity))
+
+
+def _question() -> Task:
+    return load_task("question", os.environ)
+
+
+def score(answer: str, case: Case) -> float:
+    """0 to 1: accepted answer contained; a needle's own rule; the book's own rule; ROUGE-L for a summary."""
+    part = case.labels["part"]
+    if part == "needles":
+        return nih.score(answer, case)
+    if part == "book":
+        return float(right({"answers": case.accepted, "answerable": case.labels["answerable"]}, answer))
+    if part == "summaries":
+        return rouge_l(answer, case.accepted[0])
+    return float(contains(answer, case.accepted)) if case.labels["answerable"] else 0.0
+
+
+def prose(choice: Choice, documents: Sequence[Document]) -> list[Document]:
+    """(7): held-back passages of novels and articles, then stories and encyclopaedic paragraphs of the questions."""
+    plain = [document for document in documents if document.task == "prose"]
+    stories = [document for document in documents if document.source in ("fairytaleqa_train", "squadshifts_new_wiki")]
+    return [*plain, *stories][: choice.prose]
