@@ -12,11 +12,12 @@ from infinipot_cli.bench import nih
 from infinipot_cli.bench.ablate_report import diagram, lines, make_table
 from infinipot_cli.bench.curves import draw
 from infinipot_cli.bench.harness import Case, Outcome
-from infinipot_cli.bench.options import BenchOptions, parse_length, parse_list, wording
+from infinipot_cli.bench.options import BenchOptions, parse_length, parse_list
 from infinipot_cli.bench.plots import require_plots
 from infinipot_cli.bench.questions import QUESTIONS, Questions, load_questions, make_cases, pick
 from infinipot_cli.bench.running import estimate, loaded, run_watched
 from infinipot_cli.bench.scoring import contains, exact, token_f1
+from infinipot_cli.bench.setups import wording
 from infinipot_cli.bench.sweeps import SWEEPS, Base, Row, Sweep, make_sweep, setups_of
 from infinipot_cli.bench.table import show
 from infinipot_cli.errors import ExitCode, UsageError

@@ -17,10 +17,11 @@ from infinipot_cli.bench.analyse_report import report
 from infinipot_cli.bench.harness import Case, Setup
 from infinipot_cli.bench.haystack import Haystack, Repeated, novel, texts
 from infinipot_cli.bench.needles import TASKS, Request
-from infinipot_cli.bench.options import BenchOptions, parse_length, parse_list, wording
+from infinipot_cli.bench.options import BenchOptions, parse_length, parse_list
 from infinipot_cli.bench.plots import require_plots
 from infinipot_cli.bench.results import Results, digest
 from infinipot_cli.bench.running import estimate, loaded
+from infinipot_cli.bench.setups import wording
 from infinipot_cli.errors import ExitCode, InputError, UsageError
 from infinipot_cli.ingest import IngestOptions, open_sources
 from infinipot_cli.options import InputOptions, ModelOptions, PotOptions

@@ -12,17 +12,17 @@ from infinipot_cli.bench.haystack import Count, Haystack, Repeated, Texts, novel
 from infinipot_cli.bench.needles import TASKS, Distractors, NeedleTask, Request
 from infinipot_cli.bench.options import (
     BenchOptions,
-    make_setups,
+    NeedleOptions,
     parse_lengths,
     parse_list,
     parse_shares,
     show_length,
-    wording,
 )
 from infinipot_cli.bench.plots import Panel, draw_heat_maps, require_plots
 from infinipot_cli.bench.results import require_out
 from infinipot_cli.bench.running import estimate, loaded, run_watched
 from infinipot_cli.bench.scoring import interval
+from infinipot_cli.bench.setups import make_setups, wording
 from infinipot_cli.bench.table import Table, cell, show
 from infinipot_cli.errors import ExitCode, UsageError
 from infinipot_cli.options import InputOptions, ModelOptions, PotOptions
@@ -48,16 +48,17 @@ class Wanted:
     distractors: int = 3
 
     @classmethod
-    def parse(cls, tasks: str, lengths: str, depths: str, trials: int, haystack: str, distractors: int) -> Wanted:
+    def parse(cls, options: NeedleOptions) -> Wanted:
         """From the words of the command line. Raises UsageError."""
+        tasks = options.tasks or ""
         names = list(TASKS) if tasks.strip() == ALL else parse_list(tasks, "--task", (*TASKS, ALL))
         if ALL in names:
             raise UsageError(f"--task {ALL} stands alone")
-        if haystack == "needles" and (strange := [name for name in names if not TASKS[name].keyed]):
+        if options.haystack == "needles" and (strange := [name for name in names if not TASKS[name].keyed]):
             keyed = ", ".join(name for name, task in TASKS.items() if task.keyed)
             raise UsageError(f"--haystack needles is for {keyed}, not {strange[0]}")
-        wanted = parse_lengths(lengths, "--lengths"), parse_shares(depths, "--depths")
-        return cls(names, *wanted, trials, haystack, distractors)
+        lengths, depths = parse_lengths(options.lengths, "--lengths"), parse_shares(options.depths, "--depths")
+        return cls(names, lengths, depths, options.trials, options.haystack, options.distractors)
 
     def labels(self, name: str, seed: int) -> Iterator[dict[str, Any]]:
         """The labels of every case of a task: length by length, depth by depth, trial by trial."""

@@ -1,30 +1,25 @@
-"""What the commands of `bench` have in common: their options, and setups, wording and lengths made of them."""
+"""What the commands of `bench` have in common: their options, and how lists, lengths and shares are read."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from engine.settings import METHODS, GenerationSettings
-from infinipot_cli.bench.harness import Setup
+from engine.settings import GenerationSettings
 from infinipot_cli.errors import UsageError
-from infinipot_cli.options import PotOptions
-from infinipot_cli.prompts import Task, load_catalyst, load_task
-from infinipot_cli.wiring import App
-from infinipot_cli.wishes import pot_settings
 
 _BENCH = "Benchmark"
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)([km]?)", re.IGNORECASE)
 _POWERS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
-def _option(*names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=_BENCH, **more)
+def _option(*names: str, help: str, panel: str = _BENCH, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
 @dataclass(frozen=True)
@@ -56,19 +51,58 @@ class BenchOptions(ResultOptions):
     ] = "question"
 
 
-def wording(app: App, bench: BenchOptions) -> Task:
-    """The task whose wording asks the questions. Raises UsageError for one that asks none."""
-    task = load_task(bench.prompt, app.terminal.environ)
-    if not task.asks:
-        raise UsageError(f"the task {task.name} takes no question", hint="name one that does with --prompt")
-    return task
+_NEEDLES = "Needles"
 
 
-def make_setups(app: App, pot: PotOptions, task: Task, entry_bytes: int) -> list[Setup]:
-    """One setup for every method in ``--method a,b,c``, all else the same. Raises UsageError or SettingsError."""
-    catalyst = load_catalyst(pot.catalyst or task.catalyst, app.terminal.environ).text
-    names = parse_list(pot.method, "--method", METHODS)
-    return [Setup(name, pot_settings(replace(pot, method=name), entry_bytes), catalyst) for name in names]
+@dataclass(frozen=True)
+class NeedleOptions:
+    """What is hidden where, in documents of which length."""
+
+    tasks: Annotated[
+        str | None,
+        _option(
+            "--task",
+            panel=_NEEDLES,
+            metavar="NAME,…",
+            help="passkey, multikey, multivalue, multiquery, variables, common-words, frequent-words, or all.",
+        ),
+    ] = "passkey"
+    lengths: Annotated[
+        str, _option("--lengths", panel=_NEEDLES, help="Tokens of the documents; k and m are thousands and millions.")
+    ] = "4k,8k,16k"
+    depths: Annotated[str, _option("--depths", panel=_NEEDLES, help="Where the needle is, 0 (start) to 1 (end).")] = (
+        "0.1,0.5,0.9"
+    )
+    trials: Annotated[int, _option("--trials", panel=_NEEDLES, min=1, help="Cases per length and depth.")] = 5
+    haystack: Annotated[
+        str,
+        _option(
+            "--haystack",
+            panel=_NEEDLES,
+            metavar="repeated|natural|needles|PATH",
+            help="The pass key's repeated text, a novel, distractors alone, or your own files.",
+        ),
+    ] = "repeated"
+    distractors: Annotated[
+        int, _option("--distractors", panel=_NEEDLES, min=0, help="Other keys and values beside the needle.")
+    ] = 3
+
+
+@dataclass(frozen=True)
+class MoreNeedles(NeedleOptions):
+    """Needles beside other questions: none unless a task is named."""
+
+    tasks: Annotated[
+        str | None,
+        _option(
+            "--task",
+            panel=_NEEDLES,
+            metavar="NAME,…",
+            help="Also needles, as in `infinipot bench nih`.",
+            show_default="none",
+        ),
+    ] = None
+    lengths: Annotated[str, _option("--lengths", panel=_NEEDLES, help="Tokens of the documents with needles.")] = "8k"
 
 
 def parse_list(text: str, flag: str, known: Sequence[str] = ()) -> list[str]:

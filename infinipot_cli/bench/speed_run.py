@@ -12,10 +12,11 @@ from engine.errors import SettingsError
 from infinipot_cli.bench.curves import draw
 from infinipot_cli.bench.harness import Setup
 from infinipot_cli.bench.haystack import Filler, Haystack, Repeated, novel, texts
-from infinipot_cli.bench.options import BenchOptions, make_setups, parse_lengths, wording
+from infinipot_cli.bench.options import BenchOptions, parse_lengths
 from infinipot_cli.bench.plots import require_plots
 from infinipot_cli.bench.results import Results, digest
 from infinipot_cli.bench.running import loaded
+from infinipot_cli.bench.setups import make_setups, wording
 from infinipot_cli.bench.speed import Plan, Timing, time_all
 from infinipot_cli.bench.speed_report import diagrams, make_table, summarise
 from infinipot_cli.bench.table import show

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from infinipot_cli.bench.options import BenchOptions, ResultOptions
+from infinipot_cli.bench.options import BenchOptions, MoreNeedles, NeedleOptions, ResultOptions
 from infinipot_cli.errors import ExitCode
 from infinipot_cli.options import InputOptions, ModelOptions, OutputOptions, PotOptions
 from infinipot_cli.wiring import App, Command, takes
 
 app = typer.Typer(no_args_is_help=True, help="Measure what a pot costs and what it loses, with any model.")
 
-_NEEDLES = "Needles"
 NIH_EPILOG = """\
 infinipot bench nih --lengths 4k,16k,128k --trials 20 --out nih.jsonl --plot nih.png
 
@@ -33,45 +32,12 @@ def nih(
     inputs: InputOptions,
     bench: BenchOptions,
     output: OutputOptions,
-    tasks: Annotated[
-        str,
-        typer.Option(
-            "--task",
-            rich_help_panel=_NEEDLES,
-            metavar="NAME,…",
-            help="passkey, multikey, multivalue, multiquery, variables, common-words, frequent-words, or all.",
-        ),
-    ] = "passkey",
-    lengths: Annotated[
-        str,
-        typer.Option(
-            "--lengths", rich_help_panel=_NEEDLES, help="Tokens of the documents; k and m are thousands and millions."
-        ),
-    ] = "4k,8k,16k",
-    depths: Annotated[
-        str, typer.Option("--depths", rich_help_panel=_NEEDLES, help="Where the needle is, 0 (start) to 1 (end).")
-    ] = "0.1,0.5,0.9",
-    trials: Annotated[
-        int, typer.Option("--trials", rich_help_panel=_NEEDLES, min=1, help="Cases per length and depth.")
-    ] = 5,
-    haystack: Annotated[
-        str,
-        typer.Option(
-            "--haystack",
-            rich_help_panel=_NEEDLES,
-            metavar="repeated|natural|needles|PATH",
-            help="The pass key's repeated text, a novel, distractors alone, or your own files.",
-        ),
-    ] = "repeated",
-    distractors: Annotated[
-        int,
-        typer.Option("--distractors", rich_help_panel=_NEEDLES, min=0, help="Other keys and values beside the needle."),
-    ] = 3,
+    needles: NeedleOptions,
 ) -> ExitCode:
     """Needles in a haystack: is what was hidden in a long text found again?"""
     from infinipot_cli.bench.nih import Wanted, measure_nih
 
-    wanted = Wanted.parse(tasks, lengths, depths, trials, haystack, distractors)
+    wanted = Wanted.parse(needles)
     return measure_nih(app, model, pot, inputs, bench, wanted)
 
 
@@ -206,6 +172,7 @@ def ablate(
     inputs: InputOptions,
     bench: BenchOptions,
     output: OutputOptions,
+    more: MoreNeedles,
     sweep: Annotated[
         str,
         typer.Option(
@@ -269,38 +236,6 @@ def ablate(
             help="Whether an accepted answer stands in the answer; how many words they share; whether they are equal.",
         ),
     ] = "contained",
-    tasks: Annotated[
-        str | None,
-        typer.Option(
-            "--task",
-            rich_help_panel=_NEEDLES,
-            metavar="NAME,…",
-            help="Also needles, as in `infinipot bench nih`.",
-            show_default="none",
-        ),
-    ] = None,
-    lengths: Annotated[
-        str, typer.Option("--lengths", rich_help_panel=_NEEDLES, help="Tokens of the documents with needles.")
-    ] = "8k",
-    depths: Annotated[
-        str, typer.Option("--depths", rich_help_panel=_NEEDLES, help="Where the needle is, 0 (start) to 1 (end).")
-    ] = "0.1,0.5,0.9",
-    trials: Annotated[
-        int, typer.Option("--trials", rich_help_panel=_NEEDLES, min=1, help="Cases per length and depth.")
-    ] = 5,
-    haystack: Annotated[
-        str,
-        typer.Option(
-            "--haystack",
-            rich_help_panel=_NEEDLES,
-            metavar="repeated|natural|needles|PATH",
-            help="Where the needles are hidden.",
-        ),
-    ] = "repeated",
-    distractors: Annotated[
-        int,
-        typer.Option("--distractors", rich_help_panel=_NEEDLES, min=0, help="Other keys and values beside the needle."),
-    ] = 3,
 ) -> ExitCode:
     """What each part and each choice of the method gives: the paper's Tables 2, 3, 4 and Figure 6, and more.
 
@@ -309,9 +244,7 @@ def ablate(
     from infinipot_cli.bench import nih
     from infinipot_cli.bench.ablate import Wanted, measure_ablate
 
-    needles = None
-    if tasks is not None:
-        needles = nih.Wanted.parse(tasks, lengths, depths, trials, haystack, distractors)
+    needles = nih.Wanted.parse(more) if more.tasks is not None else None
     wanted = Wanted.parse(sweep, questions, document, kinds, limit, fill, score, needles)
     return measure_ablate(app, model, pot, inputs, bench, wanted)
 

@@ -12,9 +12,10 @@ from infinipot_cli.bench.longbench.data import ARCHIVE, HUB_ID, open_data
 from infinipot_cli.bench.longbench.report import Report, draw
 from infinipot_cli.bench.longbench.session import literal
 from infinipot_cli.bench.longbench.tasks import LongTask, all_tasks
-from infinipot_cli.bench.options import ResultOptions, make_setups, parse_list
+from infinipot_cli.bench.options import ResultOptions, parse_list
 from infinipot_cli.bench.plots import require_plots
 from infinipot_cli.bench.running import Watcher, estimate, loaded
+from infinipot_cli.bench.setups import make_setups
 from infinipot_cli.bench.table import show
 from infinipot_cli.errors import ExitCode
 from infinipot_cli.options import ModelOptions, PotOptions
