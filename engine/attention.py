@@ -19,6 +19,7 @@ from torch.nn.attention.bias import causal_lower_right
 
 from engine.grouped import attend_grouped
 from engine.rope import RotaryKey, Rotation, Tables, rotate_by_head
+from engine.tiles import attend_in_tiles, suits
 
 NAME = "infinipot"
 
@@ -233,6 +234,8 @@ def _fused(
 ) -> Tensor:
     """SDPA without a mask tensor where the kernel allows it: one query, an empty past, or CUDA's lower-right causal."""
     queries, keys = query.shape[2], key.shape[2]
+    if window is None and suits(query):
+        return attend_in_tiles(query, key, value, scale)
     grouped = query.shape[1] != key.shape[1]
     mask, causal = None, False
     if window is not None:
@@ -295,4 +298,4 @@ def kernel_name(device: torch.device, dtype: torch.dtype, softcap: bool, sinks: 
         return "plain torch (the model caps its attention logits; flash-attn would be faster on CUDA)"
     if device.type == "cuda":
         return "SDPA, fused lower-right causal"
-    return "SDPA on the CPU"
+    return "tiled matrix products on the CPU" if dtype is torch.bfloat16 else "SDPA on the CPU"

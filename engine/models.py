@@ -14,6 +14,7 @@ import torch
 from engine.admission import probe_layers, prove
 from engine.errors import ModelError, first_line
 from engine.model import Model, base_of
+from engine.processor import has_bfloat16
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -31,8 +32,9 @@ def load_model(
 ) -> Model:
     """Load a model from a folder, a ``.gguf`` file or a hub id, and admit it.
 
-    device "auto" is CUDA where there is one; dtype "auto" is bfloat16 there and float32 on a CPU. ``admitted`` is a
-    set of config fingerprints proven before: those skip the proof, and a new proof is added. Raises ModelError.
+    device "auto" is CUDA where there is one; dtype "auto" is bfloat16 there and on a CPU that has
+    instructions for it, else float32. ``admitted`` is a set of config fingerprints proven before: those skip the
+    proof, and a new proof is added. Raises ModelError.
     """
     where = _device(device)
     kind = _dtype(dtype, where)
@@ -118,7 +120,7 @@ def _device(device: str) -> torch.device:
 
 def _dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+        return torch.bfloat16 if device.type == "cuda" or has_bfloat16() else torch.float32
     if dtype not in DTYPES:
         raise ModelError(f"unknown dtype {dtype!r}", hint=f"auto, {', '.join(DTYPES)}")
     return DTYPES[dtype]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from engine.errors import ModelError
+from engine.processor import has_bfloat16
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli import catalog, machine, memory, models
 from infinipot_cli.counting import open_counter
@@ -256,7 +257,8 @@ def _rate_key(options: ModelOptions) -> str:
 def _value_bytes(options: ModelOptions) -> int:
     """Bytes of one number of the pot, in the dtype that the model will run in."""
     if options.dtype == "auto":
-        return 2 if options.device != "cpu" and machine.cuda_devices() else 4
+        on_cuda = options.device != "cpu" and machine.cuda_devices()
+        return 2 if on_cuda or has_bfloat16() else 4
     return 4 if options.dtype == "float32" else 2
 
 

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.processor import has_bfloat16
+
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -44,7 +46,7 @@ class Machine:
 def look() -> Machine:
     """Measure this machine now. Never raises: what cannot be measured counts as nothing."""
     total, free = memory()
-    cpu = Device("cpu", "RAM", total, free, "float32", 4)
+    cpu = Device("cpu", "RAM", total, free, *(("bfloat16", 2) if has_bfloat16() else ("float32", 4)))
     return Machine(processor_count(), (*cuda_devices(), cpu))
 
 

@@ -47,7 +47,12 @@ class ModelOptions:
     ] = DEFAULT_MODEL
     device: Annotated[str, _option("--device", panel=_MODEL, help="auto, cpu, cuda or cuda:N.")] = "auto"
     dtype: Annotated[
-        str, _option("--dtype", panel=_MODEL, help="auto (bfloat16 on CUDA, else float32), float32, bfloat16, float16.")
+        str,
+        _option(
+            "--dtype",
+            panel=_MODEL,
+            help="auto (bfloat16 where the hardware computes in it, else float32), float32, bfloat16, float16.",
+        ),
     ] = "auto"
     quantize: Annotated[
         str | None, _option("--quantize", panel=_MODEL, metavar="8bit|4bit", help="Load weights quantised (CUDA).")

@@ -10,6 +10,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 from hypothesis import HealthCheck, settings
 
+from engine import processor
+
+# The same numbers on every machine: "auto" is float32 here, whatever this processor can do.
+processor.has_bfloat16.cache_clear()
+processor.CPUINFO = processor.CPUINFO / "not-here"
+
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 # Few and always the same examples by default; HYPOTHESIS_PROFILE=ci or deep searches on.
 settings.register_profile("default", max_examples=25, derandomize=True, database=None, **_COMMON)
