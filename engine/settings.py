@@ -21,7 +21,7 @@ HOLDS_ALL = ("full", "self-extend")
 #: Methods that let a catalyst look at the entries; for the others its tokens take no room.
 CATALYSED = ("infinipot", "cap", "snapkv")
 REDUCTIONS = ("sum", "mean", "max")
-POOLINGS = (1, 3, 5, 7)
+POOLINGS = (1, 3, 5, 7, 15, 31)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -61,7 +61,7 @@ class PotSettings:
     alpha: float = 0.5
     method: str = "cap"
     reduce: str = "max"
-    pooling: int = 5
+    pooling: int = 7
     decay: float = 1.0
     recent: int = 0
     block: int = 512

@@ -10,10 +10,11 @@ from infinipot_cli.machine import Device, Machine
 
 #: What a run needs beside weights and pot: interpreter, libraries, activations of one block, logits.
 OVERHEAD = {"cpu": 700 << 20, "cuda": 1200 << 20}
-#: Reading speed on processors is near inversely proportional to size: 400 tokens/s for 135 million
-#: parameters on two cores. Below this many tokens/s a model is not recommended, though it may fit.
+#: Below this many tokens/s a model is not recommended, though it may fit.
 SLOWEST = 40.0
-RATE = 400.0 * 135e6 / 2
+#: Tokens/s that one processor reads, times parameters, by bytes of a value: speed is near inversely proportional to
+#: size (docs/performance.md has the default model's).
+_RATE = {4: 200.0 * 135e6, 2: 400.0 * 135e6}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,14 @@ def place(entry: ModelEntry, machine: Machine, capacity: int) -> Device | None:
     return next((d for d in machine.devices if entry.memory_needed(d, capacity) <= d.free), None)
 
 
+def reading_rate(entry: ModelEntry, processors: int, value_bytes: int) -> float:
+    """About how many tokens/s the processors read."""
+    return _RATE[value_bytes] * processors / entry.parameters
+
+
 def fast_enough(entry: ModelEntry, device: Device, processors: int) -> bool:
     """Whether reading on ``device`` is fast enough to recommend; a GPU always is."""
-    return device.name != "cpu" or RATE * processors / entry.parameters >= SLOWEST
+    return device.name != "cpu" or reading_rate(entry, processors, device.value_bytes) >= SLOWEST
 
 
 def recommend(machine: Machine, capacity: int = PotSettings.capacity) -> ModelEntry:

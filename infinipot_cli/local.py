@@ -56,8 +56,8 @@ class LocalWorkbench:
         entry_bytes = entry.entry_bytes(size) if entry else _entry_bytes(options.model, size)
         measured = memory.recall_rate(_rate_key(options))
         guess = None
-        if entry is not None and size == 4:
-            guess = catalog.RATE * machine.processor_count() / entry.parameters
+        if entry is not None and not _on_cuda(options):
+            guess = catalog.reading_rate(entry, machine.processor_count(), size)
         return Facts(lasting_name(options.model), entry_bytes, measured or guess, measured is not None)
 
     def counter(self, options: ModelOptions, own: bool, report: Report) -> Counter:
@@ -254,11 +254,14 @@ def _rate_key(options: ModelOptions) -> str:
     return f"{lasting_name(options.model)} {options.device} {options.dtype}"
 
 
+def _on_cuda(options: ModelOptions) -> bool:
+    return options.device != "cpu" and bool(machine.cuda_devices())
+
+
 def _value_bytes(options: ModelOptions) -> int:
     """Bytes of one number of the pot, in the dtype that the model will run in."""
     if options.dtype == "auto":
-        on_cuda = options.device != "cpu" and machine.cuda_devices()
-        return 2 if on_cuda or has_bfloat16() else 4
+        return 2 if _on_cuda(options) or has_bfloat16() else 4
     return 4 if options.dtype == "float32" else 2
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import asdict
 
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.corpus import Ask, Text, answers_in, group_of, split_of
+from infinipot_cli.prompts import load_task
+from training.average import averaged
+from training.corpus import Ask, Text, _told, answers_in, group_of, split_of
 from training.needles import needle
 from training.negatives import NOT_SAID, near_miss, swapped
 from training.prepare import _reading
@@ -103,3 +108,25 @@ def test_random_pots_leave_room_for_a_question(tokens, prefix, seed):
 
 def _row(text: Text) -> dict:
     return {"task": "question", "source": SOURCES[0], "document": text.text, "asks": [asdict(ask) for ask in text.asks]}
+
+
+@given(st.integers(1, 20), st.integers(0, 50))
+def test_a_lead_is_told_in_a_form_that_it_is_long_enough_for(count, turn):
+    lead = [f"Sentence {number}." for number in range(count)]
+    variant, summary = _told(lead, turn)
+    assert variant in load_task("summary", {}).variants
+    points = summary.split("\n") if variant.endswith("bullets") else re.findall(r"Sentence \d+\.", summary)
+    assert [point.removeprefix("- ") for point in points] == lead[: len(points)]
+    assert all(point.startswith("- ") for point in points) == variant.endswith("bullets")
+
+
+def test_every_form_of_a_summary_is_told_of_a_long_lead():
+    lead = [f"Sentence {number}." for number in range(20)]
+    assert {_told(lead, turn)[0] for turn in range(6)} == set(load_task("summary", {}).variants)
+
+
+@given(st.floats(0, 1))
+def test_averaged_adapters_lie_between_the_two(share):
+    first, second = {"a": torch.tensor([1.0, -2.0])}, {"a": torch.tensor([3.0, 6.0])}
+    expected = [1 + 2 * share, -2 + 8 * share]
+    assert averaged(first, second, share)["a"].tolist() == pytest.approx(expected, abs=1e-5)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -183,15 +183,27 @@ def summaries(corpus: Path) -> list[Text]:
                 found.append(_summary(Text(name, row["lic"], group_of(row["title"], text), text), summary))
     for article in articles(corpus):
         lead = " ".join(article["text"][: article["lead_chars"]].split())
-        summary = " ".join(re.split(r"(?<=[a-z)]\.) (?=[A-Z])", lead)[:2])
-        if 80 < len(summary) < 350 and len(article["text"]) > 900:
-            text = _window(article["text"], 0, 1800)
-            found.append(_summary(Text("wiki_lead", _WIKI_LICENCE, group_of(article["title"], text), text), summary))
+        text = _window(article["text"], 0, 1800)
+        variant, summary = _told(re.split(r"(?<=[a-z)]\.) (?=[A-Z])", lead), len(found))
+        if 80 < len(summary) < 900 and len(text) > 1.5 * len(summary) and len(article["text"]) > 900:
+            group = group_of(article["title"], text)
+            found.append(_summary(Text("wiki_lead", _WIKI_LICENCE, group, text), summary, variant))
     return found
 
 
-def _summary(text: Text, summary: str) -> Text:
-    text.asks.append(Ask("short-paragraph", summary, (summary,), "summary"))
+def _told(lead: Sequence[str], turn: int) -> tuple[str, str]:
+    """The sentences of a lead as one of the forms of prompts/summary.yaml, in turn, as far as they are enough."""
+    forms = [("short-paragraph", 2, " ")]
+    forms += [("short-bullets", 3, "\n")] * (len(lead) >= 3)
+    forms += [("medium-paragraph", 5, " ")] * (len(lead) >= 4) + [("medium-bullets", 6, "\n")] * (len(lead) >= 6)
+    forms += [("long-bullets", 12, "\n")] * (len(lead) >= 9) + [("long-paragraph", 15, " ")] * (len(lead) >= 7)
+    variant, count, between = forms[turn % len(forms)]
+    points = [f"- {sentence}" for sentence in lead] if between == "\n" else lead
+    return variant, between.join(points[:count])
+
+
+def _summary(text: Text, summary: str, variant: str = "short-paragraph") -> Text:
+    text.asks.append(Ask(variant, summary, (summary,), "summary"))
     return text
 
 

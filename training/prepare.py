@@ -39,6 +39,17 @@ MIX = {
     "chat": 0.02,
     "prose": 0.01,
 }
+#: The same for a last stage against forgetting: summaries in every form, requests and prose have the larger part.
+GENERAL = {
+    "squadshifts_new_wiki": 0.16,
+    "qamr_wiki": 0.04,
+    "squadshifts_reddit": 0.03,
+    "fairytaleqa_train": 0.04,
+    "needles": 0.08,
+    "summary": 0.35,
+    "chat": 0.12,
+    "prose": 0.18,
+}
 #: Sources whose questions name what they are about, so that passages can stand beside others: from the same
 #: document at this share, else from any.
 JOINABLE = {"squadshifts_new_wiki": 0.5, "wiki_rules": 0.5, "fairytaleqa_train": 1.0}
@@ -60,7 +71,7 @@ def main() -> None:
     for split in get_args(Split):
         own = {name: [t for t in texts if split_of(t.group, options.seed) == split] for name, texts in pools.items()}
         rng = random.Random(f"{options.seed}:{split}")
-        documents = list(_documents(own, counts[split], rng))
+        documents = list(_documents(own, counts[split], GENERAL if options.general else MIX, rng))
         _write(options.out / f"{split}.jsonl", documents)
         kinds = Counter(ask["kind"] for document in documents for ask in document["asks"])
         print(f"{split}: {len(documents)} documents, {sum(kinds.values())} questions, {dict(kinds.most_common())}")
@@ -72,6 +83,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("training/data"))
     parser.add_argument("--documents", type=int, default=9000)
     parser.add_argument("--held-back", type=int, default=1200, help="documents of the tuning and of the final set")
+    parser.add_argument("--general", action="store_true", help="in the shares of GENERAL")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -84,10 +96,10 @@ def _pools(folder: Path) -> dict[str, list[Text]]:
     }
 
 
-def _documents(pools: Pools, count: int, rng: random.Random) -> Iterator[dict[str, Any]]:
-    """``count`` documents in the shares of MIX; a passage returns only when its source is used up."""
+def _documents(pools: Pools, count: int, mix: Mapping[str, float], rng: random.Random) -> Iterator[dict[str, Any]]:
+    """``count`` documents in the shares of ``mix``; a passage returns only when its source is used up."""
     kin = {name: _by_group(texts) for name, texts in pools.items()}
-    for source, share in MIX.items():
+    for source, share in mix.items():
         waiting: list[Text] = []
         for _ in range(round(share * count)):
             if source == "needles":
