@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -33,7 +34,7 @@ LICENCE = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, default=Path("training/runs/first"))
-    parser.add_argument("--data", type=Path, default=Path("training/data/training.jsonl"))
+    parser.add_argument("--data", type=Path, nargs="+", default=[Path("training/data/training.jsonl")])
     parser.add_argument("--out", type=Path, default=Path("training/out/reader.safetensors"))
     parser.add_argument("--model", default="smollm2-135m")
     options = parser.parse_args()
@@ -68,11 +69,11 @@ def base_prints(model: str, tensors: dict[str, Tensor]) -> dict[str, str]:
     return {name: weight_print(module.get_submodule(name).weight) for name in names}
 
 
-def _data(path: Path) -> dict[str, dict[str, int | str]]:
-    """Documents and licence of each source in the training set."""
+def _data(paths: Sequence[Path]) -> dict[str, dict[str, int | str]]:
+    """Documents and licence of each source in the training sets."""
     counts: Counter[str] = Counter()
     licences: dict[str, str] = {}
-    for row in rows(path):
+    for row in (row for path in paths for row in rows(path)):
         name = row["source"].partition("/")[0] if row["source"].startswith("t0/") else row["source"]
         counts[name] += 1
         licences[name] = row["licence"] if name != "t0" else "MIT, Apache-2.0, CC BY 4.0 (per row)"
