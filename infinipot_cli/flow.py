@@ -16,7 +16,7 @@ from typing import Any
 from engine.errors import ModelError
 from engine.settings import HOLDS_ALL, PotSettings
 from infinipot_cli.interrupts import Interrupts
-from infinipot_cli.options import ModelOptions
+from infinipot_cli.options import DEFAULT_MODEL, SUMMARY_MODEL, ModelOptions
 from infinipot_cli.plan import Plan
 from infinipot_cli.progress import make_progress
 from infinipot_cli.prompts import Task
@@ -200,11 +200,12 @@ class Run:
         self.progress.stage("Stopping; Ctrl-C again stops at once")
 
     def _load_model_of(self, path: Path) -> None:
-        """Unless a model is named, take the one that the pot was made with, if it is here."""
+        """Unless a model is named, take the one that the pot was made with, if it is here or comes by itself."""
         made_with = self.app.workbench.pot_info(path)["identity"]["name"]
         if self._session is not None or self.app.chosen("model") or made_with == self.options.model.model:
             return
-        if not self.app.workbench.on_this_machine(made_with):
+        by_itself = made_with in (DEFAULT_MODEL, SUMMARY_MODEL)
+        if not by_itself and not self.app.workbench.on_this_machine(made_with):
             raise ModelError(
                 f"this pot was made with {made_with}, which is not on this machine",
                 hint=f"infinipot models pull {made_with}, or name its folder with --model",
