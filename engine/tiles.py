@@ -35,5 +35,5 @@ def attend_in_tiles(query: Tensor, key: Tensor, value: Tensor, scale: float) -> 
 
 
 def suits(query: Tensor) -> bool:
-    """Whether tiles are faster than the fused kernel for this query [1, Hq, T, D]: see docs/performance.md."""
+    """Whether tiles are faster than the fused kernel for this query [1, Hq, T, D]: see docs/decisions.md."""
     return query.device.type == "cpu" and query.dtype is torch.bfloat16 and query.shape[2] > 1

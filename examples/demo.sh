@@ -1,5 +1,5 @@
 #!/bin/sh
-# The main job on the default model: read a book into a pot, ask it three questions, summarise it.
+# The main job on the default model: ask a book, save it as a pot and ask that, ask and summarise a chapter.
 # `make demo` runs this; BIN is the folder that holds the infinipot command.
 set -e
 cd "$(dirname "$0")/.."
@@ -8,6 +8,7 @@ export PATH
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT INT TERM
 book=examples/the-weight-of-albert-noon.pdf
+chapter=examples/the-weight-of-albert-noon/01.md
 
 show() {
     printf '\n\033[1m$ infinipot'
@@ -22,8 +23,8 @@ show() {
     infinipot "$@"
 }
 
-show pot save "$book" -o "$folder/book.pot"
-show pot load "$folder/book.pot" "Who is the dead man?" --quiet
+show ask "$book" "Who is the dead man?"
+show pot save "$book" -o "$folder/book.pot" --quiet
 show pot load "$folder/book.pot" "In which town does the story happen?" --quiet
-show pot load "$folder/book.pot" "What is the name of the inspector?" --quiet
-show summarize "$folder/book.pot" --length short
+show ask "$chapter" "What is the name of the inspector?" --quiet
+show summarize "$chapter" --length short --quiet

@@ -13,7 +13,7 @@ OVERHEAD = {"cpu": 700 << 20, "cuda": 1200 << 20}
 #: Below this many tokens/s a model is not recommended, though it may fit.
 SLOWEST = 40.0
 #: Tokens/s that one processor reads, times parameters, by bytes of a value: speed is near inversely proportional to
-#: size (docs/performance.md has the default model's).
+#: size (docs/results.md has the default model's).
 _RATE = {4: 200.0 * 135e6, 2: 400.0 * 135e6}
 
 
