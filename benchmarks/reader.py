@@ -34,11 +34,11 @@ from benchmarks.reader_report import tables, write_texts
 from engine.errors import InfinipotError
 from engine.folders import file_sha256
 from engine.settings import GenerationSettings
-from infinipot_cli.bench.harness import Label, Outcome, run_all
+from infinipot_cli.bench.harness import Label, Outcome
 from infinipot_cli.bench.needles import TASKS
 from infinipot_cli.bench.options import ResultOptions, parse_lengths, parse_list, parse_shares
 from infinipot_cli.bench.results import Results
-from infinipot_cli.bench.running import Watcher
+from infinipot_cli.bench.running import run_watched
 from infinipot_cli.bench.table import show
 from infinipot_cli.catalog import DEFAULT, PLAIN
 from infinipot_cli.errors import UsageError, exit_code, explain
@@ -132,13 +132,6 @@ def open_model(terminal: Terminal, name: str, options: argparse.Namespace) -> Lo
     return session
 
 
-class OneOfMany(Watcher):
-    """Shows one job; that the file holds outcomes of the others is as it should be."""
-
-    def start(self, total: int, known: int, others: int) -> None:
-        super().start(total, known, 0)
-
-
 def measure(
     terminal: Terminal,
     session: LocalSession,
@@ -152,26 +145,19 @@ def measure(
     found: list[Outcome] = []
     for job in jobs(choice, documents, session.count):
         terminal.say(f"{session.name}: {job.part}, {len(job.cases)} cases, {', '.join(s.name for s in job.setups)}")
-        watcher = OneOfMany(terminal, results, job.tokens())
-        try:
-            found += run_all(
-                cast(Session, session),
-                job.cases,
-                job.setups,
-                options.out,
-                bench=BENCH,
-                task=job.task,
-                generation=GenerationSettings(max_new_tokens=job.max_new_tokens),
-                scorer=score,
-                seed=choice.seed,
-                about=about,
-                watch=watcher,
-            )
-        except KeyboardInterrupt:
-            watcher.interrupted()
-            raise
-        finally:
-            watcher.stop()
+        found += run_watched(
+            terminal,
+            cast(Session, session),
+            job.cases,
+            job.setups,
+            results,
+            name=BENCH,
+            task=job.task,
+            generation=GenerationSettings(max_new_tokens=job.max_new_tokens),
+            scorer=score,
+            about=about,
+            part=True,
+        )
     if "prose" in choice.parts:
         found += measure_prose(session, prose(choice, documents), options.out, choice.seed, about)
     return found

@@ -97,15 +97,15 @@ def draw(documents: Sequence[Document], kinds: Collection[str], count: int, seed
     return found
 
 
-def gold_cases(items: Sequence[Item], count: Count) -> list[Case]:
+def gold_cases(items: Sequence[Item], count: Count, name: str = "gold", part: str = "gold") -> list[Case]:
     """Each question with the document that it was written for, and nothing else."""
     return [
         Case(
-            id=f"gold {item.id}",
+            id=f"{name} {item.id}",
             document=lambda text=item.document.text: [text],  # type: ignore[misc]
             question=item.question,
             accepted=item.accepted,
-            labels=item.labels("gold"),
+            labels=item.labels(part),
             tokens=count(item.document.text),
         )
         for item in items

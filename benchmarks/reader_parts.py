@@ -210,17 +210,7 @@ def summaries(choice: Choice, documents: Sequence[Document], count: Count) -> It
     task = load_task("summary", os.environ)
     variant = task.variants[SUMMARY]
     items = draw(documents, ("summary",), choice.summaries, choice.seed)
-    cases = [
-        Case(
-            id=f"summary {item.id}",
-            document=lambda text=item.document.text: [text],  # type: ignore[misc]
-            question=variant.question,
-            accepted=item.accepted,
-            labels=item.labels("summaries"),
-            tokens=count(item.document.text),
-        )
-        for item in items
-    ]
+    cases = [replace(case, question=variant.question) for case in gold_cases(items, count, "summary", "summaries")]
     general = load_catalyst(task.catalyst, os.environ).text
     yield Job("summaries", task, cases, [replace(ALONE, catalyst=general)], variant.max_new_tokens or 96)
 

@@ -14,7 +14,7 @@ import torch
 from engine.admission import probe_layers, prove
 from engine.errors import ModelError, first_line
 from engine.model import Model, base_of
-from engine.processor import has_bfloat16
+from engine.processor import auto_dtype
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -120,7 +120,7 @@ def _device(device: str) -> torch.device:
 
 def _dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" or has_bfloat16() else torch.float32
+        dtype = auto_dtype(cuda=device.type == "cuda")
     if dtype not in DTYPES:
         raise ModelError(f"unknown dtype {dtype!r}", hint=f"auto, {', '.join(DTYPES)}")
     return DTYPES[dtype]

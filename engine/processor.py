@@ -9,6 +9,11 @@ CPUINFO = Path("/proc/cpuinfo")
 _BFLOAT16 = {"avx512_bf16", "amx_bf16"}
 
 
+def auto_dtype(cuda: bool) -> str:
+    """The dtype that ``--dtype auto`` means: bfloat16 where the hardware computes in it, else float32."""
+    return "bfloat16" if cuda or has_bfloat16() else "float32"
+
+
 @cache
 def has_bfloat16() -> bool:
     """Whether the processor multiplies matrices in bfloat16 by instructions of its own; only Linux on x86 tells."""

@@ -15,8 +15,9 @@ from typing import Any
 
 from engine.errors import ModelError
 from engine.settings import HOLDS_ALL, PotSettings
+from infinipot_cli import catalog
 from infinipot_cli.interrupts import Interrupts
-from infinipot_cli.options import DEFAULT_MODEL, SUMMARY_MODEL, ModelOptions
+from infinipot_cli.options import ModelOptions
 from infinipot_cli.plan import Plan
 from infinipot_cli.progress import make_progress
 from infinipot_cli.prompts import Task
@@ -204,8 +205,7 @@ class Run:
         made_with = self.app.workbench.pot_info(path)["identity"]["name"]
         if self._session is not None or self.app.chosen("model") or made_with == self.options.model.model:
             return
-        by_itself = made_with in (DEFAULT_MODEL, SUMMARY_MODEL)
-        if not by_itself and not self.app.workbench.on_this_machine(made_with):
+        if catalog.find(made_with) not in catalog.PINNED and not self.app.workbench.on_this_machine(made_with):
             raise ModelError(
                 f"this pot was made with {made_with}, which is not on this machine",
                 hint=f"infinipot models pull {made_with}, or name its folder with --model",

@@ -135,8 +135,7 @@ def _kernel(machine: Machine) -> Check:
         return Check("attention kernel", f"none: {trouble}", "fail")
     import torch
 
-    device = torch.device(machine.best.name)
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    device, dtype = torch.device(machine.best.name), getattr(torch, machine.best.dtype)
     return Check("attention kernel", attention.kernel_name(device, dtype, softcap=False, sinks=False))
 
 

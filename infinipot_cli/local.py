@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from engine.errors import ModelError
-from engine.processor import has_bfloat16
+from engine.processor import auto_dtype
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli import catalog, machine, memory, models
 from infinipot_cli.counting import open_counter
@@ -260,9 +260,8 @@ def _on_cuda(options: ModelOptions) -> bool:
 
 def _value_bytes(options: ModelOptions) -> int:
     """Bytes of one number of the pot, in the dtype that the model will run in."""
-    if options.dtype == "auto":
-        return 2 if _on_cuda(options) or has_bfloat16() else 4
-    return 4 if options.dtype == "float32" else 2
+    dtype = auto_dtype(_on_cuda(options)) if options.dtype == "auto" else options.dtype
+    return machine.VALUE_BYTES.get(dtype, 2)
 
 
 def _entry_bytes(model: str, value_bytes: int) -> int | None:

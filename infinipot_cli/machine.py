@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from engine.processor import has_bfloat16
+from engine.processor import auto_dtype
 
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
+#: Bytes of a number by the dtypes that a model may run in.
+VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class Machine:
 def look() -> Machine:
     """Measure this machine now. Never raises: what cannot be measured counts as nothing."""
     total, free = memory()
-    cpu = Device("cpu", "RAM", total, free, *(("bfloat16", 2) if has_bfloat16() else ("float32", 4)))
+    dtype = auto_dtype(cuda=False)
+    cpu = Device("cpu", "RAM", total, free, dtype, VALUE_BYTES[dtype])
     return Machine(processor_count(), (*cuda_devices(), cpu))
 
 
@@ -133,4 +136,5 @@ def cuda_devices() -> tuple[Device, ...]:
 
 def _cuda_device(torch: Any, index: int) -> Device:
     free, total = torch.cuda.mem_get_info(index)
-    return Device(f"cuda:{index}", torch.cuda.get_device_name(index), total, free, "bfloat16", 2)
+    dtype = auto_dtype(cuda=True)
+    return Device(f"cuda:{index}", torch.cuda.get_device_name(index), total, free, dtype, VALUE_BYTES[dtype])

@@ -459,9 +459,7 @@ def test_dry_run_counts_and_loads_nothing(questions: Path) -> None:
 
 
 def test_a_real_model(questions: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "tiny"
-    tiny.module("llama").save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
+    folder = tiny.saved(tmp_path / "tiny")
     flags = ("--model", folder, "--device", "cpu", "--capacity", 200, "--sweep", "parts", "--json")
     flags += ("--questions", questions, "--limit", 2, "--fill", 500)
     result = invoke("bench", "ablate", *flags, bench=LocalWorkbench())  # type: ignore[arg-type]

@@ -234,10 +234,7 @@ def test_plot_without_matplotlib_is_refused_with_advice(tmp_path: Path, monkeypa
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "tiny"
-    tiny.module("llama").save_pretrained(path)
-    tiny.tokenizer().save_pretrained(path)
-    return path
+    return tiny.saved(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def test_a_real_model_reads_what_was_promised_and_a_picture_comes_of_it(folder: Path, tmp_path: Path) -> None:

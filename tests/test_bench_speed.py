@@ -432,10 +432,7 @@ def test_wrong_wishes(flags: tuple[str, ...], code: int, said: str) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "tiny"
-    tiny.module("llama").save_pretrained(path)
-    tiny.tokenizer().save_pretrained(path)
-    return path
+    return tiny.saved(tmp_path_factory.mktemp("model") / "tiny")
 
 
 def test_a_real_model(folder: Path) -> None:

@@ -306,10 +306,7 @@ def test_frequencies_that_grow_with_the_text_do_not_depend_on_what_was_read_befo
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("models") / "tiny-llama"
-    tiny.module("llama").save_pretrained(path)
-    tiny.tokenizer().save_pretrained(path)
-    return path
+    return tiny.saved(tmp_path_factory.mktemp("models") / "tiny-llama")
 
 
 @pytest.fixture

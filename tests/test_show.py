@@ -283,10 +283,7 @@ def test_text_cannot_drive_the_terminal() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "tiny"
-    tiny.module("llama").save_pretrained(path)
-    tiny.tokenizer().save_pretrained(path)
-    return path
+    return tiny.saved(tmp_path_factory.mktemp("model") / "tiny")
 
 
 @pytest.fixture(scope="module")

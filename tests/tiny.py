@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -122,6 +123,13 @@ def module(name: str, dtype: torch.dtype = torch.float32) -> Any:
     prefix, options = ARCHITECTURES[name]
     with torch.inference_mode(False):
         return build(prefix, options, dtype)
+
+
+def saved(folder: Path) -> Path:
+    """A tiny llama and its tokenizer written to ``folder``, which is returned: what --model takes."""
+    module("llama").save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
 
 
 def build(prefix: str, options: dict[str, Any], dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:

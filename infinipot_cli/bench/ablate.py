@@ -99,7 +99,7 @@ def measure_ablate(
         nih.check_lengths([case for case in cases if case.labels["task"] != QUESTIONS])
         sweeps = _fitting(app, session, task, sweeps, cases, most)
         outcomes = run_watched(
-            app,
+            app.terminal,
             session,
             cases,
             setups_of(sweeps),

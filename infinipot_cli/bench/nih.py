@@ -139,7 +139,7 @@ def measure_nih(
         check_lengths(cases)
         _note_repeats(app, wanted, stacks, session.count)
         outcomes = run_watched(
-            app,
+            app.terminal,
             session,
             cases,
             setups,

@@ -34,7 +34,7 @@ def loaded(app: App, options: ModelOptions) -> Iterator[Session]:
 
 
 def run_watched(
-    app: App,
+    terminal: Terminal,
     session: Session,
     cases: Sequence[Case],
     setups: Sequence[Setup],
@@ -45,10 +45,14 @@ def run_watched(
     generation: GenerationSettings,
     scorer: Scorer,
     about: Mapping[str, Any] | None = None,
+    part: bool = False,
 ) -> list[Outcome]:
-    """``run_all`` with progress on stderr; Ctrl-C says how the run goes on."""
+    """``run_all`` with progress on stderr; Ctrl-C says how the run goes on.
+
+    ``part``: of a benchmark of several runs with one file, where outcomes of the others are no news.
+    """
     tokens = sum(case.tokens or 0 for setup in setups for case in readings_of(cases, setup))
-    watcher = Watcher(app.terminal, bench, tokens)
+    watcher = Watcher(terminal, bench, tokens, part)
     try:
         return run_all(
             session,
@@ -84,8 +88,8 @@ class _Place:
 class Watcher:
     """Tells stderr how far a benchmark is. ``total`` counts the tokens of all readings, 0 if nobody knows."""
 
-    def __init__(self, terminal: Terminal, bench: ResultOptions, total: int) -> None:
-        self._terminal, self._bench, self._total = terminal, bench, total
+    def __init__(self, terminal: Terminal, bench: ResultOptions, total: int, part: bool = False) -> None:
+        self._terminal, self._bench, self._total, self._part = terminal, bench, total, part
         self._progress: Progress = make_progress(terminal)
         self._count = self._wanted = self._read = 0
         self._place = _Place("", None)
@@ -94,7 +98,7 @@ class Watcher:
         self._wanted = total
         if known:
             self._terminal.say(f"{known:,} of {total:,} outcomes are in {self._bench.out} already; going on from there")
-        if others:
+        if others and not self._part:
             kept = show_count(others, "outcome")
             self._terminal.say(f"{self._bench.out} also holds {kept} of other cases, settings, models or versions")
 
