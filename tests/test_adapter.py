@@ -20,7 +20,7 @@ from training import checkpoint
 from training.layout import Branch, Tree, pack, packs
 from training.lora import add_lora, lora_state, set_lora_state, without_lora
 from training.through_pot import PotTree, answer_logits, full_text_logits, pot_loss, poured, read_into_pot
-from training.train import pack_loss
+from training.train import pack_loss, read_loss
 
 RANK, ALPHA = 4, 8.0
 
@@ -144,6 +144,17 @@ def test_questions_that_share_a_document_are_learnt_as_if_alone():
         together = pack_loss(model, [shared, other])
         apart = sum(pack_loss(model, [tree]) for tree in alone)
     torch.testing.assert_close(together, apart)
+
+
+def test_a_document_read_without_gradients_has_the_same_loss():
+    model = fresh()
+    layers, _ = trained(model)
+    tree = Tree(tiny.random_ids(90).tolist(), [Branch([9, 10], [11, 3]), Branch([12], [13, 14, 3])])
+    loss = read_loss(model, tree)
+    with torch.no_grad():
+        torch.testing.assert_close(loss.detach(), pack_loss(model, [tree]), rtol=1e-4, atol=1e-4)
+    loss.backward()
+    assert all(layer.lora_b.grad is not None and layer.lora_b.grad.abs().sum() > 0 for layer in layers.values())
 
 
 def test_only_answers_are_learnt():

@@ -16,7 +16,7 @@ from training.average import averaged
 from training.corpus import Ask, Text, _told, answers_in, group_of, split_of
 from training.needles import needle
 from training.negatives import NOT_SAID, near_miss, swapped
-from training.prepare import _reading
+from training.prepare import LONG_RANGE, LONGEST, _parts, _reading
 from training.through_pot import SOURCES, joined, random_pot
 
 seeds = st.integers(0, 2**32)
@@ -49,11 +49,14 @@ def test_needles_are_in_the_document_or_marked_as_missing(seed):
             assert ask.answer in ("Yes", "No")
 
 
-@given(seeds)
-def test_documents_answer_what_they_are_asked_and_nothing_else(seed):
+@given(seeds, st.booleans())
+def test_documents_answer_what_they_are_asked_and_nothing_else(seed, long):
     rng = random.Random(seed)
     text = rng.choice(POOL)
-    made = _reading(text, [t for t in POOL if t.group == text.group], POOL, rng)
+    kin = [t for t in POOL if t.group == text.group]
+    parts = _parts(text, kin, POOL, long, rng)
+    assert sum(len(part.text) for part in parts) <= max(len(text.text), LONG_RANGE[1] if long else LONGEST)
+    made = _reading(parts, kin, POOL, rng)
     assert text.text in made.text
     for ask in made.asks:
         if ask.kind == "extractive":

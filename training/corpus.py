@@ -31,6 +31,8 @@ _WIKI_LICENCE = "CC BY-SA 3.0 (Wikipedia)"
 #: Kinds of rule-made questions whose answers are short and sharp.
 _RULES = {"whendid", "whendid2", "born", "died", "bornin", "studied", "whoby", "located", "married", "pop", "whodid"}
 _MOST_WORDS = 8
+#: Characters of an article that is to be summarised, in turn.
+SUMMARISED = (1800, 3600, 5400)
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def summaries(corpus: Path) -> list[Text]:
                 found.append(_summary(Text(name, row["lic"], group_of(row["title"], text), text), summary))
     for article in articles(corpus):
         lead = " ".join(article["text"][: article["lead_chars"]].split())
-        text = _window(article["text"], 0, 1800)
+        text = _window(article["text"], 0, SUMMARISED[len(found) // 2 % len(SUMMARISED)])
         variant, summary = _told(re.split(r"(?<=[a-z)]\.) (?=[A-Z])", lead), len(found))
         if 80 < len(summary) < 900 and len(text) > 1.5 * len(summary) and len(article["text"]) > 900:
             group = group_of(article["title"], text)

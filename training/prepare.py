@@ -50,10 +50,26 @@ GENERAL = {
     "chat": 0.12,
     "prose": 0.18,
 }
+#: The same for a stage on longer documents: what asks and answers is nearly all of it.
+LONG = {
+    "squadshifts_new_wiki": 0.50,
+    "wiki_rules": 0.06,
+    "qamr_wiki": 0.08,
+    "fairytaleqa_train": 0.08,
+    "squadshifts_reddit": 0.02,
+    "squadshifts_amazon_reviews": 0.02,
+    "needles": 0.06,
+    "summary": 0.10,
+    "chat": 0.03,
+    "prose": 0.05,
+}
+MIXES = {"reading": MIX, "general": GENERAL, "long": LONG}
 #: Sources whose questions name what they are about, so that passages can stand beside others: from the same
 #: document at this share, else from any.
 JOINABLE = {"squadshifts_new_wiki": 0.5, "wiki_rules": 0.5, "fairytaleqa_train": 1.0}
 LONGEST = 2400  # characters of a document, about 600 tokens
+#: Characters of a document of the mix ``long``: drawn between these, evenly on a logarithmic scale.
+LONG_RANGE = (500, 5600)
 MOST_ASKS = 10
 #: Questions that a document answers for each that it does not.
 ANSWERED = 5
@@ -71,7 +87,7 @@ def main() -> None:
     for split in get_args(Split):
         own = {name: [t for t in texts if split_of(t.group, options.seed) == split] for name, texts in pools.items()}
         rng = random.Random(f"{options.seed}:{split}")
-        documents = list(_documents(own, counts[split], GENERAL if options.general else MIX, rng))
+        documents = list(_documents(own, counts[split], options.mix, rng))
         _write(options.out / f"{split}.jsonl", documents)
         kinds = Counter(ask["kind"] for document in documents for ask in document["asks"])
         print(f"{split}: {len(documents)} documents, {sum(kinds.values())} questions, {dict(kinds.most_common())}")
@@ -83,7 +99,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("training/data"))
     parser.add_argument("--documents", type=int, default=9000)
     parser.add_argument("--held-back", type=int, default=1200, help="documents of the tuning and of the final set")
-    parser.add_argument("--general", action="store_true", help="in the shares of GENERAL")
+    parser.add_argument("--mix", choices=MIXES, default="reading", help="shares of the sources; long: longer documents")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -96,10 +112,10 @@ def _pools(folder: Path) -> dict[str, list[Text]]:
     }
 
 
-def _documents(pools: Pools, count: int, mix: Mapping[str, float], rng: random.Random) -> Iterator[dict[str, Any]]:
+def _documents(pools: Pools, count: int, mix: str, rng: random.Random) -> Iterator[dict[str, Any]]:
     """``count`` documents in the shares of ``mix``; a passage returns only when its source is used up."""
     kin = {name: _by_group(texts) for name, texts in pools.items()}
-    for source, share in mix.items():
+    for source, share in MIXES[mix].items():
         waiting: list[Text] = []
         for _ in range(round(share * count)):
             if source == "needles":
@@ -110,7 +126,8 @@ def _documents(pools: Pools, count: int, mix: Mapping[str, float], rng: random.R
             if source in ("summary", "chat", "prose"):
                 yield _row(text, task=source)
             else:
-                yield _row(_reading(text, kin[source][text.group], pools[source], rng))
+                parts = _parts(text, kin[source][text.group], pools[source], mix == "long", rng)
+                yield _row(_reading(parts, kin[source][text.group], pools[source], rng))
 
 
 def _shuffled(texts: Sequence[Text], rng: random.Random) -> list[Text]:
@@ -129,23 +146,44 @@ def _by_group(texts: Sequence[Text]) -> dict[str, list[Text]]:
     return groups
 
 
-def _reading(text: Text, kin: Sequence[Text], pool: Sequence[Text], rng: random.Random) -> Text:
-    """A document of one to three passages with questions that it answers and some that it does not."""
-    parts = [text]
+def _parts(text: Text, kin: Sequence[Text], pool: Sequence[Text], long: bool, rng: random.Random) -> list[Text]:
+    """``text`` and what stands around it: one to three passages, or as many as a long document takes."""
     if text.source == "qamr_wiki":
         others = [t for t in kin if t is not text]
         others = rng.sample(others, min(len(others), 3)) + rng.sample(list(pool), SENTENCES[1])
-        parts += others[: rng.randint(*SENTENCES) - 1]
-    elif text.source in JOINABLE and rng.random() < 0.45:
-        for _ in range(rng.randint(1, 2)):
-            other = rng.choice(kin if rng.random() < JOINABLE[text.source] else pool)
-            if other not in parts and sum(len(part.text) for part in [*parts, other]) < LONGEST:
-                parts.append(other)
+        parts = [text, *others[: rng.randint(*SENTENCES) - 1]]
+    elif text.source in JOINABLE and long:
+        parts = _many(text, kin, pool, int(LONG_RANGE[0] * (LONG_RANGE[1] / LONG_RANGE[0]) ** rng.random()), rng)
+    else:
+        parts = [text]
+        if text.source in JOINABLE and rng.random() < 0.45:
+            for _ in range(rng.randint(1, 2)):
+                other = rng.choice(kin if rng.random() < JOINABLE[text.source] else pool)
+                if other not in parts and sum(len(part.text) for part in [*parts, other]) < LONGEST:
+                    parts.append(other)
     rng.shuffle(parts)
+    return parts
+
+
+def _many(text: Text, kin: Sequence[Text], pool: Sequence[Text], length: int, rng: random.Random) -> list[Text]:
+    """``text`` among others of about ``length`` characters in all: of its own document, or of any of the source."""
+    near = rng.random() < JOINABLE[text.source]
+    others = [other for other in (kin if near else rng.sample(list(pool), min(len(pool), 60))) if other is not text]
+    parts, left = [text], length - len(text.text)
+    for other in rng.sample(others, len(others)):
+        if len(other.text) <= left:
+            parts.append(other)
+            left -= len(other.text)
+    return parts
+
+
+def _reading(parts: Sequence[Text], kin: Sequence[Text], pool: Sequence[Text], rng: random.Random) -> Text:
+    """The passages as one document, with questions that it answers and some that it does not."""
+    text = parts[0]
     between = " " if text.source == "qamr_wiki" else "\n\n"
     document = between.join(part.text for part in parts) + rng.choice(("", "\n"))
     answered = list({ask.question: ask for part in parts for ask in part.asks}.values())
-    asks = rng.sample(answered, min(len(answered), MOST_ASKS - 1))
+    asks = rng.sample(answered, min(len(answered), MOST_ASKS - 1 + len(parts)))
     asks += _unanswered(document, asks, kin, pool, rng)
     rng.shuffle(asks)
     return Text(text.source, text.licence, text.group, document, asks)

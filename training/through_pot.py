@@ -131,11 +131,22 @@ def poured(model: Model, pot: Pot, branch: Branch) -> DynamicCache:
     """A stock cache of constants, with room made for question and answer as ``generate`` makes it."""
     pot = pot.copy()
     make_room(model, pot, _need(branch), torch.tensor(branch.prompt))
-    cache = pour(model, pot)
+    return _constants(pour(model, pot))
+
+
+def _constants(cache: DynamicCache) -> DynamicCache:
+    """What inference mode made cannot take part in a backward pass; a copy can."""
     for layer in cache.layers:
-        # What inference mode made cannot take part in a backward pass; a copy can.
         layer.keys, layer.values = layer.keys.clone(), layer.values.clone()
     return cache
+
+
+def read_whole(model: Model, ids: Sequence[int]) -> DynamicCache:
+    """A stock cache of constants that holds all of ``ids``, read by the engine with nothing evicted."""
+    settings = PotSettings(capacity=max(len(ids) + 1, 32), method="recent")
+    reader = Reader(model, settings, [], [])
+    reader.feed(Batch.of(ids))
+    return _constants(pour(model, reader.finish()))
 
 
 def read_into_pot(model: Model, tree: PotTree, branch: Branch) -> Pot:

@@ -34,7 +34,7 @@ from training.checkpoint import load_state, save_adapter, save_state
 from training.corpus import rows
 from training.layout import Layout, Tree, pack, packs, wording
 from training.lora import LoraLinear, add_lora, lora_state, set_lora_state
-from training.through_pot import PotTree, pot_course, pot_loss
+from training.through_pot import PotTree, pot_course, pot_loss, read_whole
 
 
 @dataclass
@@ -98,6 +98,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--check", type=Path, help="prepared documents held back, to print the loss on at the end")
     parser.add_argument("--check-documents", type=int, default=150)
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--whole", type=int, default=1_000_000, help="longer documents are read without gradients")
+    parser.add_argument("--mixed", action="store_true", help="documents in random order, not short ones first")
     return parser.parse_args()
 
 
@@ -106,12 +108,14 @@ def _plan(model: Model, options: argparse.Namespace) -> Sequence[Tree]:
     if options.pot:
         general = load_catalyst("cap-g", {}).text or ""
         return pot_course(layout, documents, options.tokens, options.seed, general)
-    return curriculum(layout, documents, options.tokens, options.seed)
+    return curriculum(layout, documents, options.tokens, options.seed, options.mixed)
 
 
-def curriculum(layout: Layout, documents: Sequence[dict[str, Any]], tokens: int, seed: int) -> list[Tree]:
+def curriculum(
+    layout: Layout, documents: Sequence[dict[str, Any]], tokens: int, seed: int, mixed: bool = False
+) -> list[Tree]:
     """As many documents, drawn at random, as the run has tokens for (again from the start where they run out);
-    roughly the shorter ones first."""
+    roughly the shorter ones first, unless ``mixed``."""
     rng = random.Random(seed)
     drawn: list[Tree] = []
     count = 0
@@ -121,6 +125,8 @@ def curriculum(layout: Layout, documents: Sequence[dict[str, Any]], tokens: int,
                 break
             drawn.append(layout.tree(row))
             count += len(drawn[-1])
+    if mixed:
+        return drawn
     return sorted(drawn, key=lambda tree: math.log(len(tree)) + rng.gauss(0, 0.4))
 
 
@@ -176,7 +182,9 @@ class Run:
         if self.options.pot:
             yield from (pot_loss(self.model, tree, self.options.kl) for tree in trees if isinstance(tree, PotTree))
         else:
-            yield from (pack_loss(self.model, part) for part in packs(trees, self.options.pack))
+            short = [tree for tree in trees if len(tree.trunk) <= self.options.whole]
+            yield from (pack_loss(self.model, part) for part in packs(short, self.options.pack))
+            yield from (read_loss(self.model, tree) for tree in trees if len(tree.trunk) > self.options.whole)
 
     def _rate(self) -> float:
         """Warmup, constant, then linear to zero."""
@@ -233,6 +241,24 @@ def pack_loss(model: Model, trees: Sequence[Tree]) -> Tensor:
         position_ids=row.positions[None].to(device),
         attention_mask=_additive(row.mask, model.dtype)[None, None].to(device),
         use_cache=False,
+    ).last_hidden_state[0]
+    logits = model.logits(hidden[row.predict.to(device)]).float()
+    losses = torch.nn.functional.cross_entropy(logits, row.targets.to(device), reduction="none")
+    return (losses * row.weights.to(device)).sum()
+
+
+def read_loss(model: Model, tree: Tree) -> Tensor:
+    """The same for one long document, which the engine reads without gradients; they reach questions and answers."""
+    row = pack([Tree([], tree.branches)])
+    device = model.device
+    cache = read_whole(model, tree.trunk)
+    seen = torch.ones(len(row.ids), len(tree.trunk), dtype=torch.bool)
+    hidden = model.base(
+        input_ids=row.ids[None].to(device),
+        position_ids=(row.positions + len(tree.trunk))[None].to(device),
+        attention_mask=_additive(torch.cat([seen, row.mask], 1), model.dtype)[None, None].to(device),
+        past_key_values=cache,
+        use_cache=True,
     ).last_hidden_state[0]
     logits = model.logits(hidden[row.predict.to(device)]).float()
     losses = torch.nn.functional.cross_entropy(logits, row.targets.to(device), reduction="none")
