@@ -132,7 +132,7 @@ def hidden(choice: Choice, documents: Sequence[Document], count: Count) -> Itera
         if setups:
             yield Job("hidden", _question(), long, setups, choice.most_tokens)
         if "bm25" in choice.ways:
-            found = Setup(f"bm25 {capacity}", PotSettings(capacity=capacity))
+            found = Setup(f"bm25 {capacity}", PotSettings(capacity=capacity), focus=0)
             budget = capacity - choice.most_tokens - OVERHEAD
             cases = retrieved_cases(items, hay, choice.lengths, budget, found.name)
             yield Job("hidden", _question(), cases, [found], choice.most_tokens)
@@ -161,7 +161,7 @@ def book(choice: Choice, count: Count) -> Iterator[Job]:
     capacity, general = choice.book_capacity, load_catalyst("cap-g", os.environ).text or ""
     setups = {
         "page": Setup("page", PotSettings(capacity=capacity)),
-        "bm25": Setup(f"bm25 {capacity}", PotSettings(capacity=capacity)),
+        "bm25": Setup(f"bm25 {capacity}", PotSettings(capacity=capacity), focus=0),
         "truncate": Setup(f"truncate {capacity}", PotSettings(capacity=capacity, method="truncate"), general),
         "pot": Setup(f"one pot {capacity}", PotSettings(capacity=capacity), general),
         "ask": _pot(capacity),

@@ -36,7 +36,7 @@ class Distiller:
         self.model = model
         self.pot = pot
         self.method = pot.method
-        self.catalyst = catalyst if self.method.attention else catalyst[:0]
+        self.catalyst = (catalyst if self.method.attention else catalyst[:0]).to(model.device)
         if self.method.attention and len(catalyst) == 0:
             raise SettingsError(f"the method {pot.settings.method} needs a catalyst, and it is empty")
         if self.method.select is not never:
@@ -94,10 +94,12 @@ class Distiller:
         start = {index: store.length for index, store in self.pot.stores.items()}
         full = self._free() == len(batch)
         catalyst = self.catalyst if full and self.method.attention else None
+        read = int((batch.position >= 0).sum())  # while the batch lies on the host: the device is not waited for
+        batch = batch.to(self.model.device)
         hidden, scores = forward(self.model, self.pot, batch.ids, catalyst)
         novel = None
         if self.method.novelty:
-            novel = block_novelty(self.model, self.pot.last_hidden, hidden, batch.ids.to(hidden.device))
+            novel = block_novelty(self.model, self.pot.last_hidden, hidden, batch.ids)
         for index, store in self.pot.stores.items():
             store.note(start[index], batch)
             store.novelty[:, start[index] : store.length] = 0.0 if novel is None else novel
@@ -106,7 +108,7 @@ class Distiller:
                 self.pot.stores[index].receive(attention, add=self.method.received == "sum")
         self._scores = scores if full and self.method.attention else None
         self.pot.last_hidden = hidden[-1:].clone()
-        self.pot.tokens_read += int((batch.position >= 0).sum())
+        self.pot.tokens_read += read
 
     @property
     def seconds_distilling(self) -> float:
@@ -137,13 +139,18 @@ def score(model: Model, pot: Pot, catalyst: Tensor) -> dict[int, Tensor]:
     return forward(model, pot, catalyst[:0], catalyst[len(catalyst) - room :])[1]
 
 
-def make_room(model: Model, pot: Pot, need: int, catalyst: Tensor) -> None:
-    """The last-fill rule: leave the pot whole if ``need`` more entries fit, else distil it just enough.
+def make_room(model: Model, pot: Pot, need: int, catalyst: Tensor, focus: int | None = None) -> None:
+    """The last-fill rule: leave the pot whole if ``need`` more entries fit, else distil it just enough; or to
+    ``focus`` entries beside the protected ones, if that is less.
 
     Raises SettingsError if the protected prefix and ``need`` alone exceed the capacity.
     """
-    if not pot.fits(need):
-        distil(pot, score(model, pot, catalyst), room_beside(pot, need))
+    held = pot.entries - pot.protected
+    keep = held if pot.fits(need) else room_beside(pot, need)
+    if focus is not None:
+        keep = min(keep, focus)
+    if keep < held:
+        distil(pot, score(model, pot, catalyst), keep)
 
 
 def room_beside(pot: Pot, need: int) -> int:

@@ -8,6 +8,7 @@ from torch import Tensor
 from engine.errors import SettingsError
 from engine.methods.candidates import Candidates
 from engine.pot import Pot, PotLayer
+from engine.scope import agreed
 
 
 def distil(pot: Pot, scores: dict[int, Tensor], count: int) -> None:
@@ -17,12 +18,17 @@ def distil(pot: Pot, scores: dict[int, Tensor], count: int) -> None:
     the keys [H, n, D]. Layers with a sliding window keep
     their last window instead, and never more than the others. Novelty fades by ``decay``.
     """
+    if pot.method.scoped:
+        scores = agreed(scores, pot.settings.scope)
+    together = pot.method.scoped and pot.settings.scope == "pot"
+    chosen: Tensor | None = None
     for store in pot.distilled_stores:
         if count >= store.length - pot.protected:
             continue
-        candidates = candidates_of(pot, store, scores.get(store.spec.index))
-        chosen = pot.method.select(candidates, count, pot.settings) + pot.protected
-        store.keep(with_prefix(chosen, pot.protected))
+        if chosen is None or not together:
+            candidates = candidates_of(pot, store, scores.get(store.spec.index))
+            chosen = pot.method.select(candidates, count, pot.settings) + pot.protected
+        store.keep(with_prefix(chosen[:1].expand(store.spec.kv_heads, -1) if together else chosen, pot.protected))
         store.novelty *= pot.settings.decay
     keep_windows(pot)
     pot.cycles += 1

@@ -36,9 +36,21 @@ def filler(model: Model, pot: Pot, catalyst: Tensor) -> Filler:
     return Distiller(model, pot, catalyst)
 
 
-def make_room(model: Model, pot: Pot, need: int, catalyst: Tensor) -> None:
-    """Let ``need`` more entries fit into the pot. Raises SettingsError if they cannot."""
+def ready(pot: Pot, need: int, focus: int | None) -> bool:
+    """Whether an answer can be written from the pot as it is: ``need`` entries fit, and it holds no more than
+    ``focus`` where the method lets a question decide."""
+    most = _focus(pot, focus)
+    return pot.fits(need) and (most is None or pot.entries - pot.protected <= most)
+
+
+def make_room(model: Model, pot: Pot, need: int, catalyst: Tensor, focus: int | None = None) -> None:
+    """Let ``need`` more entries fit into the pot, and let it hold ``focus`` at most. Raises SettingsError."""
     if pot.settings.method == "truncate" and not pot.fits(need):
         shorten(model, pot, need)
     else:
-        ccd.make_room(model, pot, need, catalyst)
+        ccd.make_room(model, pot, need, catalyst, _focus(pot, focus))
+
+
+def _focus(pot: Pot, focus: int | None) -> int | None:
+    """What ``focus`` is worth to the pot's method: one without a catalyst would keep any entries, not the best."""
+    return focus if pot.method.scoped else None

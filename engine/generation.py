@@ -14,7 +14,7 @@ from transformers.cache_utils import Cache
 
 from engine.ccd import as_ids
 from engine.errors import SettingsError
-from engine.filling import filler, make_room
+from engine.filling import filler, make_room, ready
 from engine.forward import over_the_pot
 from engine.pot import Batch, Pot
 from engine.pour import pour
@@ -101,14 +101,15 @@ def generate(
     """Answer ``suffix_ids`` (question and answer header) from the pot, which stays as it was.
 
     If question and answer do not fit into the capacity, a copy of the pot is distilled just enough, with the
-    question as the catalyst (the last-fill rule). Raises SettingsError if even that leaves no room.
+    question as the catalyst (the last-fill rule), and so it is if there is more than ``generation.focus`` in it.
+    Raises SettingsError if even that leaves no room.
     """
     began = time.perf_counter()
     suffix = as_ids(list(suffix_ids))
     need = len(suffix) + generation.max_new_tokens
-    if not pot.fits(need):
+    if not ready(pot, need, generation.focus):
         pot = pot.copy()
-        make_room(model, pot, need, suffix)
+        make_room(model, pot, need, suffix, generation.focus)
     listener = _Listener(model.tokenizer, on_text)
     stopped = _run(model, pot, suffix, generation, listener, should_stop)
     ended = time.perf_counter()

@@ -21,6 +21,9 @@ HOLDS_ALL = ("full", "self-extend")
 #: Methods that let a catalyst look at the entries; for the others its tokens take no room.
 CATALYSED = ("infinipot", "cap", "snapkv")
 REDUCTIONS = ("sum", "mean", "max")
+#: Which heads decide together what stays: each alone, those of a layer, all of the pot.
+SCOPES = ("head", "layer", "pot")
+POOLS = ("max", "mean")
 POOLINGS = (1, 3, 5, 7, 15, 31)
 
 
@@ -47,7 +50,9 @@ class PotSettings:
     alpha      share of |C| chosen by novelty (T = alpha * |C|, section 3.3.3); the rest by the catalyst.
     method     which importance decides (see ``engine.methods``).
     reduce     how catalyst attention is reduced over catalyst tokens and the queries of one KV head.
-    pooling    width of the max-pool along the entries before selection (1 = none).
+    scope      which heads decide together, by the sum of their scores (see ``engine.scope``).
+    pooling    width of the pool along the entries before selection (1 = none).
+    pool       whether an entry takes the largest score of its pool or their mean.
     decay      factor on the novelty that an entry carries, per cycle survived.
     recent     entries at the end that a cycle always keeps.
     block      tokens per forward pass; bounds activation memory, changes nothing else.
@@ -61,7 +66,9 @@ class PotSettings:
     alpha: float = 0.5
     method: str = "cap"
     reduce: str = "max"
-    pooling: int = 7
+    scope: str = "pot"
+    pooling: int = 15
+    pool: str = "mean"
     decay: float = 1.0
     recent: int = 0
     block: int = 512
@@ -82,7 +89,9 @@ class PotSettings:
         _require(0 <= self.alpha <= 1, f"alpha must lie in 0..1, not {self.alpha}")
         _require(self.method in METHODS, f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
         _require(self.reduce in REDUCTIONS, f"reduce must be one of {', '.join(REDUCTIONS)}, not {self.reduce!r}")
+        _require(self.scope in SCOPES, f"scope must be one of {', '.join(SCOPES)}, not {self.scope!r}")
         _require(self.pooling in POOLINGS, f"pooling must be one of {POOLINGS}, not {self.pooling}")
+        _require(self.pool in POOLS, f"pool must be one of {', '.join(POOLS)}, not {self.pool!r}")
         _require(0 < self.decay <= 1, f"decay must lie in (0, 1], not {self.decay}")
         _require(0 <= self.recent <= self.kept, f"recent must lie between 0 and distilled, not {self.recent}")
         for name in ("block", "group", "window"):
@@ -126,10 +135,13 @@ class PotSettings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PotSettings:
-        """Settings from a mapping; unknown names are an error, missing ones take their defaults."""
+        """Settings from a pot file; unknown names are an error, missing ones take their defaults.
+
+        But for what came later: in older pots every head kept entries of its own, and pools were of the largest.
+        """
         unknown = set(values) - {field.name for field in fields(cls)}
         _require(not unknown, f"unknown pot settings: {', '.join(sorted(unknown))}")
-        return cls(**values)
+        return cls(**{"scope": "head", "pool": "max", **values})
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,9 @@ class GenerationSettings:
 
     ``one_line``: the token of a line end ends the answer too, and the first token is neither that nor another that
     ends it (LongBench's rule for a task whose answer is one line). ``min_new_tokens``: the answer does not end before
-    so many tokens, for measuring how fast a model writes.
+    so many tokens, for measuring how fast a model writes. ``focus``: the most entries, beside the protected prefix,
+    that the answer is written from: those that the question looks at, where the method lets a catalyst decide. None
+    is all that the pot holds.
     """
 
     max_new_tokens: int = 256
@@ -147,6 +161,7 @@ class GenerationSettings:
     seed: int = 0
     one_line: bool = False
     min_new_tokens: int = 0
+    focus: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "seed", "min_new_tokens"):
@@ -154,6 +169,9 @@ class GenerationSettings:
         for name in ("temperature", "top_p"):
             _require_number(name, getattr(self, name))
         _require(0 <= self.seed < 1 << 63, f"seed must lie between 0 and 2**63 - 1, not {self.seed}")
+        if self.focus is not None:
+            _require_whole("focus", self.focus)
+            _require(self.focus >= 1, f"focus must be at least 1, not {self.focus}")
         _require(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
         low, high = self.min_new_tokens, self.max_new_tokens
         _require(0 <= low <= high, f"min_new_tokens must lie between 0 and max_new_tokens, not {low}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.settings import METHODS, POOLINGS, REDUCTIONS, GenerationSettings, PotSettings
+from engine.settings import METHODS, POOLINGS, POOLS, REDUCTIONS, SCOPES, GenerationSettings, PotSettings
 from infinipot_cli.terminal import COLORS
 
 DEFAULT_MODEL = "smollm2-135m-reader"
@@ -99,12 +99,18 @@ class PotOptions:
             "--reduce", panel=_POTS, metavar=_choices(REDUCTIONS), help="How catalyst attention is reduced to a score."
         ),
     ] = _POT.reduce
+    scope: Annotated[
+        str,
+        _option("--scope", panel=_POTS, metavar=_choices(SCOPES), help="Which heads decide together what stays."),
+    ] = _POT.scope
     pooling: Annotated[
         int,
-        _option(
-            "--pooling", panel=_POTS, metavar=_choices(POOLINGS), help="Width over which scores lift their neighbours."
-        ),
+        _option("--pooling", panel=_POTS, metavar=_choices(POOLINGS), help="Width of the pools along the text."),
     ] = _POT.pooling
+    pool: Annotated[
+        str,
+        _option("--pool", panel=_POTS, metavar=_choices(POOLS), help="What an entry takes of the scores in its pool."),
+    ] = _POT.pool
     decay: Annotated[
         float, _option("--decay", panel=_POTS, help="Factor on an entry's novelty per cycle survived.")
     ] = _POT.decay
@@ -188,6 +194,15 @@ class AnswerOptions:
     max_tokens: Annotated[
         int | None,
         _option("--max-tokens", panel=_ANSWER, help="Longest answer, in tokens.", show_default="the task's own"),
+    ] = None
+    focus: Annotated[
+        int | None,
+        _option(
+            "--focus",
+            panel=_ANSWER,
+            help="Most entries that the answer is written from, 0 for all of the pot.",
+            show_default="the task's own, or 0",
+        ),
     ] = None
     temperature: Annotated[
         float | None,

@@ -19,7 +19,7 @@ from infinipot_cli.strict_yaml import Item, StrictFile
 _HERE = Path(__file__).resolve().parent
 _CATALYST_KEYS = ("kind", "name", "description", "text", "from")
 _TASK_KEYS = ("kind", "name", "description", "catalyst", "system", "prompt", "defaults", "variants")
-_DEFAULTS_KEYS = ("max_new_tokens", "temperature")
+_DEFAULTS_KEYS = ("max_new_tokens", "temperature", "focus")
 _VARIANT_KEYS = ("question", "max_new_tokens")
 
 
@@ -54,6 +54,7 @@ class Task:
     system: str | None = None
     max_new_tokens: int | None = None
     temperature: float | None = None
+    focus: int | None = None
     variants: Mapping[str, Variant] = field(default_factory=dict)
 
     @property
@@ -158,8 +159,9 @@ class _Reader:
             before=before,
             after=after,
             system=self.text("system") if "system" in self.file.items else None,
-            max_new_tokens=self._count(defaults.get("max_new_tokens")),
+            max_new_tokens=self._count("max_new_tokens", defaults.get("max_new_tokens")),
             temperature=self._temperature(defaults.get("temperature")),
+            focus=self._count("focus", defaults.get("focus")),
             variants={name: self._variant(name, item) for name, item in self._mapping("variants").items()},
         )
         if task.variants and len(after) == 1:
@@ -197,13 +199,13 @@ class _Reader:
             raise self.file.fault(item, f"{name} must be a mapping")
         self.file.only(_VARIANT_KEYS, item.value, inside=name)
         question, most = item.value.get("question"), item.value.get("max_new_tokens")
-        return Variant(self._text("question", question), self._count(most))
+        return Variant(self._text("question", question), self._count("max_new_tokens", most))
 
-    def _count(self, item: Item | None) -> int | None:
+    def _count(self, name: str, item: Item | None) -> int | None:
         if item is None:
             return None
         if type(item.value) is not int or item.value < 1:
-            raise self.file.fault(item, "max_new_tokens must be a whole number above 0")
+            raise self.file.fault(item, f"{name} must be a whole number above 0")
         return item.value
 
     def _temperature(self, item: Item | None) -> float | None:

@@ -81,7 +81,8 @@ def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings) -> 
         if pot.bounded:
             tokens = min(tokens, max(pot.capacity // 4, 1))
     temperature = answer.temperature if answer.temperature is not None else wish.task.temperature or 0.0
-    return GenerationSettings(tokens, temperature, answer.top_p, answer.seed)
+    focus = answer.focus if answer.focus is not None else wish.task.focus
+    return GenerationSettings(tokens, temperature, answer.top_p, answer.seed, focus=focus or None)
 
 
 def pot_settings(pot: PotOptions, entry_bytes: int) -> PotSettings:
@@ -95,7 +96,9 @@ def pot_settings(pot: PotOptions, entry_bytes: int) -> PotSettings:
         alpha=pot.alpha,
         method=pot.method,
         reduce=pot.reduce,
+        scope=pot.scope,
         pooling=pot.pooling,
+        pool=pot.pool,
         decay=pot.decay,
         recent=pot.recent,
         reset=not pot.no_reset,
@@ -114,7 +117,7 @@ def check_options(options: Options) -> None:
         pot_settings(options.pot, 1)
     answer = options.answer
     tokens = 1 if answer.max_tokens is None else answer.max_tokens
-    GenerationSettings(tokens, answer.temperature or 0.0, answer.top_p, answer.seed)
+    GenerationSettings(tokens, answer.temperature or 0.0, answer.top_p, answer.seed, focus=answer.focus or None)
 
 
 def check_room(settings: PotSettings, need: int) -> None:

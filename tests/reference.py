@@ -40,7 +40,9 @@ class Options:
     alpha: float = 0.5
     method: str = "infinipot"
     reduce: str = "max"
+    scope: str = "head"
     pooling: int = 1
+    pool: str = "max"
     decay: float = 1.0
     recent: int = 0
     reset: bool = True
@@ -106,7 +108,7 @@ class NaiveReader:
         self.taken += len(ids)
 
     def distil(self, count: int) -> None:
-        """One cycle: the catalyst is read, looked at and forgotten; every KV head keeps its own ``count``."""
+        """One cycle: the catalyst is read, looked at and forgotten; every KV head keeps ``count``."""
         lengths = [len(heads[0]) for heads in self.pot]
         attentions: list[Attention] = [[[] for _ in heads for _ in range(self.groups)] for heads in self.pot]
         if self.catalyst:
@@ -115,22 +117,37 @@ class NaiveReader:
             for head in heads:
                 del head[length:]
         kept = len(self.prefix) + count
-        for layer, (heads, attention) in enumerate(zip(self.pot, attentions, strict=True)):
+        scores = self._agreed({layer: self._scores(layer, attentions[layer]) for layer in self._global_layers()})
+        for layer, heads in enumerate(self.pot):
             for index, head in enumerate(heads):
                 window = self.window(layer)
                 if window is not None:
                     del head[: len(head) - min(window - 1, kept)]  # the next token itself is the window's last
                     continue
-                mine = attention[index * self.groups : (index + 1) * self.groups]
-                head[:] = self._keep(head, mine, count)
+                head[:] = self._keep(head, scores[layer][index], count)
         self.cycles += 1
 
-    def _keep(self, head: list[Entry], attention: Attention, count: int) -> list[Entry]:
-        front = len(self.prefix)
-        scores = [
-            self._reduced([row[slot] for query in attention for row in query] or [0.0])
-            for slot in range(front, len(head))
+    def _scores(self, layer: int, attention: Attention) -> list[list[float]]:
+        """What the catalyst thinks of every slot behind the prefix, by KV head."""
+        return [
+            [
+                self._reduced([row[slot] for query in attention[first : first + self.groups] for row in query] or [0.0])
+                for slot in range(len(self.prefix), len(self.pot[layer][0]))
+            ]
+            for first in range(0, len(attention), self.groups)
         ]
+
+    def _agreed(self, scores: dict[int, list[list[float]]]) -> dict[int, list[list[float]]]:
+        """Every head's scores, or the sums over those that decide together."""
+        if self.options.scope == "head" or self.options.method not in ("infinipot", "cap"):
+            return scores
+        whole = [head for heads in scores.values() for head in heads]
+        together = {layer: heads if self.options.scope == "layer" else whole for layer, heads in scores.items()}
+        sums = {layer: [math.fsum(column) for column in zip(*heads, strict=True)] for layer, heads in together.items()}
+        return {layer: [sums[layer]] * len(heads) for layer, heads in scores.items()}
+
+    def _keep(self, head: list[Entry], scores: list[float], count: int) -> list[Entry]:
+        front = len(self.prefix)
         slots, margin = select([entry.novelty for entry in head[front:]], scores, count, self.options)
         self.margin = min(self.margin, margin)
         kept = head[:front] + [head[front + slot] for slot in slots]
@@ -213,7 +230,8 @@ def select(novelty: list[float], attention: list[float], count: int, options: Op
     guarded = list(range(total))[total - options.recent :] if options.recent else []
     if options.method == "recent":
         return list(range(total - count, total)), math.inf
-    pooled = [max(attention[max(i - options.pooling // 2, 0) : i + options.pooling // 2 + 1]) for i in range(total)]
+    pools = [attention[max(i - options.pooling // 2, 0) : i + options.pooling // 2 + 1] for i in range(total)]
+    pooled = [max(pool) if options.pool == "max" else math.fsum(pool) / len(pool) for pool in pools]
     share = {"infinipot": round(options.alpha * count), "cap": 0, "nuc": count}[options.method]
     by_novelty, near_novelty = _ranked(range(total), novelty.__getitem__, share)
     kept = guarded[-count:] if guarded else []

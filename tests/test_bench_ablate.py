@@ -41,13 +41,13 @@ def differences(one: PotSettings, other: PotSettings) -> set[str]:
 # --- sweeps ---
 
 
-@pytest.mark.parametrize("name", ["distilled", "reduce", "pooling", "decay", "recent"])
+@pytest.mark.parametrize("name", ["distilled", "reduce", "scope", "pooling", "pool", "decay", "recent"])
 def test_a_sweep_of_a_choice_changes_that_choice_alone(name: str) -> None:
     sweep = make_sweep(name, BASE)
     first, *others = [row.setup for row in sweep.rows]
     assert getattr(first.settings, name) == getattr(BASE.settings, name)
     assert all(differences(first.settings, setup.settings) == {name} for setup in others)
-    assert len({getattr(row.setup.settings, name) for row in sweep.rows}) == len(sweep.rows) > 2
+    assert len({getattr(row.setup.settings, name) for row in sweep.rows}) == len(sweep.rows) > 1
     assert [row.against for row in sweep.rows] == [None] + [sweep.rows[0].label] * len(others)
 
 
@@ -100,8 +100,20 @@ def test_what_sweeps_share_runs_once() -> None:
     every = [row.setup for sweep in sweeps for row in sweep.rows]
     assert len({setup.name for setup in setups}) == len(setups) < len(every)
     # One name, one thing.
-    assert {(setup.settings, setup.catalyst) for setup in every} == {(s.settings, s.catalyst) for s in setups}
-    assert len({(setup.settings, setup.catalyst) for setup in setups}) == len(setups)
+    things = {(setup.settings, setup.catalyst, setup.focus) for setup in setups}
+    assert {(setup.settings, setup.catalyst, setup.focus) for setup in every} == things
+    assert len(things) == len(setups)
+
+
+def test_the_focus_changes_the_answer_and_not_the_reading() -> None:
+    rows = make_sweep("focus", replace(BASE, settings=PotSettings(capacity=512))).rows
+    assert [(row.label, row.setup.focus) for row in rows] == [
+        ("all of the pot", 0),
+        ("384", 384),
+        ("256", 256),
+        ("128", 128),
+    ]
+    assert {row.setup.settings for row in rows} == {PotSettings(capacity=512)}
 
 
 @given(st.sampled_from(sorted(SWEEPS)), st.integers(16, 4096), st.sampled_from(["infinipot", "cap"]))

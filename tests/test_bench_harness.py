@@ -184,6 +184,7 @@ WORDED = replace(TASK, after=("\n", "?"))
 CHANGES: dict[str, dict[str, Any]] = {
     "settings": {"setups": [replace(setup, settings=replace(setup.settings, pooling=1)) for setup in SETUPS]},
     "catalyst": {"setups": [replace(setup, catalyst=GENERAL) for setup in SETUPS]},
+    "focus": {"setups": [replace(setup, focus=9) for setup in SETUPS]},
     "model": {"model": "another"},
     "wording": {"task": WORDED},
     "length of the answer": {"generation": GenerationSettings(max_new_tokens=8)},
@@ -204,6 +205,14 @@ def test_results_of_anything_else_are_left_alone_and_counted(tmp_path: Path, cha
     assert len(outcomes) == 4
     assert out.read_bytes().startswith(first)
     assert len(lines(out, "run")) == 2
+
+
+def test_the_setup_decides_on_the_focus_before_the_run_and_the_run_before_the_task() -> None:
+    setups = [Setup("task", PotSettings(capacity=256)), Setup("all", PotSettings(capacity=256), focus=0)]
+    for generation, wanted in ((GenerationSettings(8), [5, None]), (GenerationSettings(8, focus=7), [7, None])):
+        bench = FakeWorkbench(answer=echo)
+        go(make_cases(1), setups, workbench=bench, task=replace(TASK, focus=5), generation=generation)
+        assert [written.focus for written in bench.generations] == wanted
 
 
 def test_results_of_another_version_are_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,17 +148,20 @@ def test_json_is_one_object_with_everything(book: Path) -> None:
 
 def test_options_reach_the_engine(book: Path) -> None:
     bench = FakeWorkbench()
-    flags = "--capacity 64 --distilled 20 --alpha 0.25 --method cap --reduce sum --pooling 3 --decay 0.9 --recent 4"
-    flags += " --no-reset --group 2 --window 99"
-    more = "--max-tokens 9 --temperature 0.5 --top-p 0.8 --seed 3 --model tiny --device cpu --dtype float16 --offline"
+    flags = "--capacity 64 --distilled 20 --alpha 0.25 --method cap --reduce sum --scope layer --pooling 3 --pool max"
+    flags += " --decay 0.9 --recent 4 --no-reset --group 2 --window 99"
+    more = "--max-tokens 9 --focus 7 --temperature 0.5 --top-p 0.8 --seed 3"
+    more += " --model tiny --device cpu --dtype float16 --offline"
     result = invoke("ask", book, "Who?", *flags.split(), *more.split(), bench=bench)
     assert result.code == 0, result.stderr
     assert vars(bench.readings[0].pot.settings) == {
-        "capacity": 64, "distilled": 20, "alpha": 0.25, "method": "cap", "reduce": "sum",
-        "pooling": 3, "decay": 0.9, "recent": 4, "block": 512, "reset": False, "group": 2, "window": 99,
+        "capacity": 64, "distilled": 20, "alpha": 0.25, "method": "cap", "reduce": "sum", "scope": "layer",
+        "pooling": 3, "pool": "max", "decay": 0.9, "recent": 4, "block": 512, "reset": False, "group": 2, "window": 99,
     }  # fmt: skip
-    written = {"max_new_tokens": 9, "temperature": 0.5, "top_p": 0.8, "seed": 3, "one_line": False, "min_new_tokens": 0}
-    assert vars(bench.generations[0]) == written
+    assert vars(bench.generations[0]) == {
+        "max_new_tokens": 9, "temperature": 0.5, "top_p": 0.8, "seed": 3, "one_line": False, "min_new_tokens": 0,
+        "focus": 7,
+    }  # fmt: skip
     (model,) = bench.loaded
     assert (model.model, model.device, model.dtype, model.offline) == ("tiny", "cpu", "float16", True)
 

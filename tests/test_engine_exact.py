@@ -28,7 +28,7 @@ from engine.novelty import block_novelty
 from engine.pot import Batch, Pot, PotLayer
 from engine.pour import rotated_keys
 from engine.reader import Reader
-from engine.settings import CONSTRAINED, METHODS, POOLINGS, REDUCTIONS, GenerationSettings, PotSettings
+from engine.settings import CONSTRAINED, METHODS, POOLINGS, POOLS, REDUCTIONS, SCOPES, GenerationSettings, PotSettings
 from tests import reference, tiny
 
 # The methods that the naive transcription in tests/reference.py knows; the others have tests of their own.
@@ -122,7 +122,9 @@ def readings(
         alpha=draw(st.sampled_from([0.0, 0.1, 0.5, 0.75, 1.0])),
         method=draw(st.sampled_from(methods)),
         reduce=draw(st.sampled_from(REDUCTIONS)),
+        scope=draw(st.sampled_from(SCOPES)),
         pooling=draw(st.sampled_from(POOLINGS)),
+        pool=draw(st.sampled_from(POOLS)),
         decay=draw(st.sampled_from([1.0, 0.7])),
         recent=draw(st.integers(0, min(distilled, 4))),
         block=draw(st.integers(1, 40)),
@@ -164,6 +166,22 @@ def test_every_cycle_keeps_what_the_paper_keeps(reading: dict[str, Any]) -> None
     assert (ours.cycles, ours.entries) == (theirs.cycles, theirs.entries)
     for index, store in ours.stores.items():
         assert_same_entries(store, theirs.pot[index], ours.entries)
+
+
+@given(reading=readings(methods=("infinipot", "cap")))
+def test_heads_that_decide_together_hold_the_same_tokens(reading: dict[str, Any]) -> None:
+    pot = tiny.read(
+        tiny.model("llama"),
+        reading["settings"],
+        tiny.document(reading["length"]),
+        reading["prefix"],
+        reading["catalyst"],
+    )
+    layers = [store.position[:, : store.length].tolist() for store in pot.stores.values()]
+    if reading["settings"].scope != "head":
+        assert all(head == layer[0] for layer in layers for head in layer)
+    if reading["settings"].scope == "pot":
+        assert all(layer == layers[0] for layer in layers)
 
 
 @given(reading=readings(smallest=20))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from engine.errors import SettingsError
 from engine.generation import Generation, extend, generate
 from engine.model import Model
 from engine.pot import Pot
-from engine.settings import GenerationSettings, PotSettings
+from engine.settings import METHODS, GenerationSettings, PotSettings
 from tests import tiny
 from tests.test_engine_exact import fullest, stock_greedy
 
@@ -100,6 +101,25 @@ def test_the_last_fill_is_distilled_just_enough(length: int, count: int) -> None
         assert pots[0].cycles == pot.cycles + 1
         for store in pots[0].stores.values():
             assert store.token[:, :3].tolist() == [tiny.random_ids(3, 101).tolist()] * 2
+
+
+@given(length=st.integers(0, 200), focus=st.integers(1, 60), method=st.sampled_from(METHODS))
+def test_an_answer_is_written_from_as_many_entries_as_the_focus_says(length: int, focus: int, method: str) -> None:
+    model = tiny.model()
+    pot = tiny.read(model, replace(SETTINGS, method=method), tiny.document(length))
+    before = tiny.contents(pot)
+    with pytest.MonkeyPatch.context() as patch:
+        pots: list[Pot] = []
+        pour = generation.pour
+        patch.setattr(generation, "pour", lambda model, pot: (pots.append(pot), pour(model, pot))[1])
+        generate(model, pot, QUESTION, GenerationSettings(max_new_tokens=5, focus=focus))
+    assert tiny.same(tiny.contents(pot), before)
+    if method in ("cap", "infinipot"):
+        room = pot.capacity - len(QUESTION) - 5 - pot.protected
+        held = pot.entries - pot.protected
+        assert pots[0].entries - pot.protected == min(held, room, focus)
+    elif pot.fits(len(QUESTION) + 5) and pots:
+        assert pots[0] is pot  # a method that does not look at the question would keep any
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine import estimate
 from engine.errors import InfinipotError, SettingsError
-from engine.settings import METHODS, POOLINGS, REDUCTIONS, GenerationSettings, PotSettings
+from engine.settings import METHODS, POOLINGS, POOLS, REDUCTIONS, SCOPES, GenerationSettings, PotSettings
 
 BAD_POT = [
     ({"capacity": 15}, "capacity must be at least 16, not 15"),
@@ -33,6 +33,8 @@ BAD_POT = [
     ({"method": "magic"}, f"method must be one of {', '.join(METHODS)}, not 'magic'"),
     ({"method": None}, "method must be one of"),
     ({"reduce": "median"}, "reduce must be one of sum, mean, max, not 'median'"),
+    ({"scope": "model"}, "scope must be one of head, layer, pot, not 'model'"),
+    ({"pool": "min"}, "pool must be one of max, mean, not 'min'"),
     ({"pooling": 2}, "pooling must be one of"),
     ({"pooling": 0}, "pooling must be one of"),
     ({"decay": 0.0}, "decay must lie in"),
@@ -51,6 +53,7 @@ BAD_GENERATION = [
     ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, not 0"),
     ({"max_new_tokens": 1.5}, "max_new_tokens"),
     ({"max_new_tokens": True}, "max_new_tokens"),
+    ({"focus": 0}, "focus must be at least 1, not 0"),
     ({"temperature": -0.1}, "temperature must be 0 or more, not -0.1"),
     ({"temperature": math.nan}, "temperature must be 0 or more"),
     ({"temperature": math.inf}, "temperature must be 0 or more"),
@@ -89,7 +92,9 @@ def test_the_defaults_are_legal_and_keep_half() -> None:
     alpha=st.floats(0, 1),
     method=st.sampled_from(METHODS),
     reduce=st.sampled_from(REDUCTIONS),
+    scope=st.sampled_from(SCOPES),
     pooling=st.sampled_from(POOLINGS),
+    pool=st.sampled_from(POOLS),
     decay=st.floats(0.01, 1),
     data=st.data(),
 )
@@ -98,6 +103,12 @@ def test_legal_settings_survive_a_mapping(data: st.DataObject, capacity: int, **
     recent = data.draw(st.integers(0, distilled))
     settings = PotSettings(capacity=capacity, distilled=distilled, recent=recent, **options)
     assert PotSettings.from_dict(settings.to_dict()) == settings
+
+
+def test_older_pots_were_kept_by_head_and_by_the_largest_score() -> None:
+    settings = PotSettings(scope="layer").to_dict()
+    del settings["scope"], settings["pool"]
+    assert PotSettings.from_dict(settings) == PotSettings(scope="head", pool="max")
 
 
 def test_unknown_names_are_refused() -> None:

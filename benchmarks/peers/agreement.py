@@ -62,7 +62,7 @@ def accumulated(scores: Scores) -> Scores:
 
 def pooled(scores: Scores) -> Scores:
     """The largest score among the neighbours."""
-    return Candidates(scores, scores).catalyst(snapkv.KERNEL)
+    return Candidates(scores, scores).catalyst(snapkv.KERNEL, "max")
 
 
 PAIRS = (
@@ -72,7 +72,7 @@ PAIRS = (
     Pair(
         "h2o", "ObservedAttention", accumulated, "a sum, not a mean over queries; half of the room for the last entries"
     ),
-    Pair("cap", "SnapKV, kernel 1", settings={"reduce": "mean", "pooling": 1}),
+    Pair("cap", "SnapKV, kernel 1", settings={"reduce": "mean", "scope": "head", "pooling": 1}),
     Pair("snapkv", "SnapKV, kernel 7"),
     Pair("snapkv", "SnapKV, kernel 1", pooled, "neighbours pooled by their maximum, as in the paper's listing"),
 )

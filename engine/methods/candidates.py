@@ -30,11 +30,13 @@ class Candidates:
     def count(self) -> int:
         return self.novelty.shape[1]
 
-    def catalyst(self, pooling: int) -> Tensor:
-        """The catalyst's attention, each entry lifted to the largest score among its ``pooling`` neighbours."""
+    def catalyst(self, pooling: int, pool: str) -> Tensor:
+        """The catalyst's attention: of its ``pooling`` neighbours each entry takes the largest ("max") or the mean."""
         attention = asked_for(self.attention, "catalyst scores")
         if pooling == 1:
             return attention
+        if pool == "mean":
+            return F.avg_pool1d(attention[None], pooling, 1, pooling // 2, count_include_pad=False)[0]
         return F.max_pool1d(attention[None], pooling, stride=1, padding=pooling // 2)[0]
 
     @property

@@ -11,7 +11,7 @@ from engine.settings import PotSettings
 
 def select(candidates: Candidates, count: int, settings: PotSettings) -> Tensor:
     """Slots to keep, ascending [H, count]."""
-    return highest(guard_recent(candidates.catalyst(settings.pooling), settings.recent, count), count)
+    return highest(guard_recent(candidates.catalyst(settings.pooling, settings.pool), settings.recent, count), count)
 
 
-METHOD = Method(select, attention=True)
+METHOD = Method(select, attention=True, scoped=True)

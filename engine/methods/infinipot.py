@@ -20,11 +20,11 @@ def select(candidates: Candidates, count: int, settings: PotSettings) -> Tensor:
     """Slots to keep, ascending [H, count]."""
     chosen = min(round(settings.alpha * count), candidates.count)
     by_novelty = candidates.novelty.sort(dim=1, descending=True, stable=True).indices[:, :chosen]
-    scores = candidates.catalyst(settings.pooling)
+    scores = candidates.catalyst(settings.pooling, settings.pool)
     # Among themselves they stay in the order of novelty: where recent entries take slots too, the least novel yields.
     above = scores.amax() + torch.arange(chosen, 0, -1, device=scores.device, dtype=scores.dtype)
     scores = scores.scatter(1, by_novelty, above.expand(len(scores), -1))
     return highest(guard_recent(scores, settings.recent, count), count)
 
 
-METHOD = Method(select, attention=True, novelty=True)
+METHOD = Method(select, attention=True, scoped=True, novelty=True)

@@ -22,6 +22,7 @@ class Method:
     novelty    −log p of the tokens as they come in; costs the output layer.
     received   attention that the text's own queries gave: the "sum" over all of them, or what the "last" gave.
     keys       the keys as the attention sees them, rotated.
+    scoped     whether heads may decide together (the setting ``scope``); else each decides alone.
     reduce     how the catalyst's attention is reduced, where the method's paper says so; else the setting.
     sees       what a query attends to: "all" entries, a "window" of the last |C|, or all in "groups" of positions.
     stays      kept entries keep their source positions whatever ``reset`` says.
@@ -32,6 +33,7 @@ class Method:
     novelty: bool = False
     received: Literal["sum", "last"] | None = None
     keys: bool = False
+    scoped: bool = False
     reduce: str | None = None
     sees: Literal["all", "window", "groups"] = "all"
     stays: bool = False

@@ -23,7 +23,7 @@ KERNEL = 7
 
 def select(candidates: Candidates, count: int, settings: PotSettings) -> Tensor:
     """Slots to keep, ascending [H, count]."""
-    return highest(candidates.catalyst(KERNEL), count)
+    return highest(candidates.catalyst(KERNEL, "max"), count)
 
 
 METHOD = Method(select, attention=True, reduce="sum", stays=True)

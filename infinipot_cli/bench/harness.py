@@ -51,11 +51,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Setup:
-    """One way of keeping a pot. ``catalyst``: the literal text (CaP-G), or None for the question itself (CaP-Q)."""
+    """One way of keeping a pot. ``catalyst``: the literal text (CaP-G), or None for the question itself (CaP-Q).
+
+    ``focus``: the most entries that answers are written from, 0 for all, or None for what the task says.
+    """
 
     name: str
     settings: PotSettings
     catalyst: str | None = None
+    focus: int | None = None
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,7 @@ def run_case(
     try:
         held = held or read_case(session, case, setup, task, watch)
         suffix = session.framing(task.before, task.system).suffix_ids(task.turn(case.question))
-        result = session.generate(held.pot, suffix, generation_of(case, generation), None, None)
+        result = session.generate(held.pot, suffix, generation_of(case, setup, generation), None, None)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
@@ -194,9 +198,10 @@ def run_case(
     )
 
 
-def generation_of(case: Case, generation: GenerationSettings) -> GenerationSettings:
-    """The run's way of writing, with the case's own length if it has one."""
-    return replace(generation, max_new_tokens=case.max_new_tokens) if case.max_new_tokens else generation
+def generation_of(case: Case, setup: Setup, generation: GenerationSettings) -> GenerationSettings:
+    """The run's way of writing, with the case's own length and the setup's own focus where they have one."""
+    focus = generation.focus if setup.focus is None else setup.focus or None
+    return replace(generation, max_new_tokens=case.max_new_tokens or generation.max_new_tokens, focus=focus)
 
 
 def outcome_key(
@@ -204,7 +209,7 @@ def outcome_key(
 ) -> str:
     """What must be the same for an outcome to count as this one: a hash of everything that the answer depends on."""
     wording = {"system": task.system, "before": task.before, "after": task.after}
-    written = vars(generation_of(case, generation))
+    written = vars(generation_of(case, setup, generation))
     asked = [case.id, case.question, case.accepted]
     return digest([asked, setup.name, setup.settings.to_dict(), setup.catalyst, wording, written, identity, about])
 
@@ -225,11 +230,13 @@ def run_all(
 ) -> list[Outcome]:
     """Every case under every setup, in the order of the cases; each outcome a line of ``out`` as soon as it is known.
 
+    Answers are written from as many entries as the task says, unless ``generation`` or the setup says it.
     ``bench`` is the benchmark's name and ``about`` whatever else its outcomes depend on; both are part of what an
     outcome is known by. Outcomes that ``out`` holds already, of the same case, setup, wording, model and version,
     are taken from there. Raises UsageError for a file that holds something else than results, or for two cases of
     one id, or two setups of one name.
     """
+    generation = replace(generation, focus=generation.focus or task.focus)
     _require_distinct("cases", [case.id for case in cases])
     _require_distinct("setups", [setup.name for setup in setups])
     header = {
@@ -256,7 +263,7 @@ def check_room(
     framing = session.framing(task.before, task.system)
     longest = {case.max_new_tokens: case for case in sorted(cases, key=lambda case: len(case.question))}
     for case in longest.values():
-        answer = generation_of(case, generation).max_new_tokens
+        answer = generation_of(case, setup, generation).max_new_tokens
         suffix = framing.suffix_ids(task.turn(case.question))
         require_room(setup.settings, len(framing.prefix_ids) + len(suffix) + answer)
 

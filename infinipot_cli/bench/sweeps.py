@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import SettingsError
-from engine.settings import CATALYSED, POOLINGS, REDUCTIONS, PotSettings
+from engine.settings import CATALYSED, POOLINGS, POOLS, REDUCTIONS, SCOPES, PotSettings
 from infinipot_cli.bench.harness import Setup
 from infinipot_cli.errors import UsageError
 from infinipot_cli.prompts import Catalyst, load_catalyst
@@ -21,6 +21,7 @@ _ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _CAPACITIES = (512, 1024, 2048, 4096, 8192)
 _SHARES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 _DECAYS = (1.0, 0.95, 0.9, 0.8, 0.5)
+_FOCI = (1024, 768, 512, 384, 256, 128)
 _RECENT = (0, 16, 32, 64, 128, 256)
 
 
@@ -52,27 +53,38 @@ class Sweep:
     note: str = ""
 
 
-_Choice = tuple[str, PotSettings, Catalyst]
+@dataclass(frozen=True)
+class _Choice:
+    """One row to be."""
+
+    label: str
+    settings: PotSettings
+    catalyst: Catalyst
+    focus: int | None = None
 
 
 def make_sweep(name: str, base: Base) -> Sweep:
     """The sweep of that name. Raises UsageError where the base and the sweep do not go together."""
     title, note, make = SWEEPS[name]
     choices = list(make(base))
-    first = choices[0][0]
+    first = choices[0].label
     if name == "capacity":
-        partner = {label: _partner(label) for label, _, _ in choices}
+        partner = {choice.label: _partner(choice.label) for choice in choices}
     else:
-        partner = {label: None if label == first else first for label, _, _ in choices}
-    rows = [Row(label, setup_of(settings, catalyst), partner[label]) for label, settings, catalyst in choices]
+        partner = {choice.label: None if choice.label == first else first for choice in choices}
+    rows = [
+        Row(choice.label, setup_of(choice.settings, choice.catalyst, choice.focus), partner[choice.label])
+        for choice in choices
+    ]
     return Sweep(name, title, rows, note)
 
 
-def setup_of(settings: PotSettings, catalyst: Catalyst) -> Setup:
+def setup_of(settings: PotSettings, catalyst: Catalyst, focus: int | None = None) -> Setup:
     """A setup named by all that is not default in it, so that sweeps share the outcomes of setups that they share."""
     usual = PotSettings(capacity=settings.capacity).to_dict() | {"capacity": None, "method": settings.method}
     parts = [f"{name}={value}" for name, value in settings.to_dict().items() if value != usual[name]]
-    return Setup(" ".join([settings.method, *parts, catalyst.name]), settings, catalyst.text)
+    parts += [] if focus is None else [f"focus={focus}"]
+    return Setup(" ".join([settings.method, *parts, catalyst.name]), settings, catalyst.text, focus)
 
 
 def setups_of(sweeps: Sequence[Sweep]) -> list[Setup]:
@@ -86,14 +98,14 @@ def _catalysts(base: Base) -> Iterator[_Choice]:
             f"the method {base.settings.method} looks at no catalyst", hint="use --method cap or infinipot"
         )
     for label, name in _CATALYSTS.items():
-        yield label, base.settings, load_catalyst(name, base.environ)
+        yield _Choice(label, base.settings, load_catalyst(name, base.environ))
 
 
 def _alpha(base: Base) -> Iterator[_Choice]:
-    yield "without CaP, NuC", _with(base, method="recent"), base.catalyst
+    yield _Choice("without CaP, NuC", _with(base, method="recent"), base.catalyst)
     for alpha in _ALPHAS:
         hint = {0.0: " (CaP only)", 1.0: " (NuC only)"}.get(alpha, "")
-        yield f"{100 * alpha:.0f} %{hint}", _with(base, method="infinipot", alpha=alpha), base.catalyst
+        yield _Choice(f"{100 * alpha:.0f} %{hint}", _with(base, method="infinipot", alpha=alpha), base.catalyst)
 
 
 def _parts(base: Base) -> Iterator[_Choice]:
@@ -105,7 +117,7 @@ def _parts(base: Base) -> Iterator[_Choice]:
         ("without CR-RoPE", "infinipot", False),
         ("without CR-RoPE, CaP, NuC", "recent", False),
     ):
-        yield label, _with(base, method=method, reset=reset), base.catalyst
+        yield _Choice(label, _with(base, method=method, reset=reset), base.catalyst)
 
 
 def _capacity(base: Base) -> Iterator[_Choice]:
@@ -114,7 +126,7 @@ def _capacity(base: Base) -> Iterator[_Choice]:
     for capacity in _CAPACITIES:
         settings = _with(base, capacity=capacity, distilled=max(round(share * capacity), 1))
         for method in dict.fromkeys(("truncate", base.settings.method)):
-            yield f"{method} {capacity:,}", replace(settings, method=method), base.catalyst
+            yield _Choice(f"{method} {capacity:,}", replace(settings, method=method), base.catalyst)
 
 
 def _partner(label: str) -> str | None:
@@ -133,6 +145,11 @@ def _decay(base: Base) -> Iterator[_Choice]:
     yield from _varied(replace(base, settings=_with(base, method=method)), "decay", _DECAYS, str)
 
 
+def _focus(base: Base) -> Iterator[_Choice]:
+    for focus in (0, *(size for size in _FOCI if size < base.settings.capacity)):
+        yield _Choice(f"{focus:,}" if focus else "all of the pot", base.settings, base.catalyst, focus)
+
+
 def _varied(base: Base, name: str, values: Sequence[Any], label: Callable[[Any], str]) -> Iterator[_Choice]:
     """The base's own value first, which the others are compared with; values that it cannot take are left out."""
     own = getattr(base.settings, name)
@@ -141,7 +158,7 @@ def _varied(base: Base, name: str, values: Sequence[Any], label: Callable[[Any],
             settings = _with(base, **{name: value})
         except SettingsError:
             continue
-        yield label(value), settings, base.catalyst
+        yield _Choice(label(value), settings, base.catalyst)
 
 
 def _simply(name: str, values: Sequence[Any]) -> Callable[[Base], Iterator[_Choice]]:
@@ -169,7 +186,10 @@ SWEEPS: dict[str, tuple[str, str, Callable[[Base], Iterator[_Choice]]]] = {
     ),
     "distilled": ("Distilled entries, |C|", "", _distilled),
     "reduce": ("How a catalyst's attention is reduced", "the paper sums", _simply("reduce", REDUCTIONS)),
+    "scope": ("Heads that decide together", "in the paper, each alone", _simply("scope", SCOPES)),
     "pooling": ("Pooling of scores", "the paper pools nothing", _simply("pooling", POOLINGS)),
+    "pool": ("Pools of the largest or of the mean", "the paper pools nothing", _simply("pool", POOLS)),
+    "focus": ("Entries that an answer is written from", "in the paper, all of the pot", _focus),
     "decay": ("Decay of carried novelty", "the paper does not carry novelty", _decay),
     "recent": ("Newest entries kept", "the paper keeps none", _simply("recent", _RECENT)),
 }
