@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import MutableMapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,17 +38,24 @@ class Identity:
         return [part for part in parts if getattr(self, part) != getattr(other, part)]
 
 
-def identify(name: str, revision: str | None, module: Any, tokenizer: Any) -> Identity:
-    """The identity of a loaded model; cheap (a few values per tensor)."""
+def identify(
+    name: str, revision: str | None, module: Any, tokenizer: Any, known: MutableMapping[str, str] | None = None
+) -> Identity:
+    """The identity of a loaded model; cheap (a few values per tensor) but for a tokenizer that is not ``known``."""
     return Identity(
         name=name,
         revision=revision,
         architecture=type(module).__name__,
-        config=_digest(_stable_config(module.config.to_dict())),
-        tokenizer=tokenizer_fingerprint(tokenizer),
+        config=config_fingerprint(module),
+        tokenizer=tokenizer_fingerprint(tokenizer, known),
         template=_digest(json.dumps(tokenizer.chat_template, sort_keys=True)),
         weights=weights_fingerprint(module),
     )
+
+
+def config_fingerprint(module: Any) -> str:
+    """Hash of what a model's config says that it computes."""
+    return _digest(_stable_config(module.config.to_dict()))
 
 
 def weights_fingerprint(module: nn.Module) -> str:
@@ -76,16 +84,21 @@ def _stable_config(value: Any) -> str:
     return json.dumps(clean(value), sort_keys=True, default=str)
 
 
-def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """Hash of a tokenizer of transformers, or of the ``tokenizers`` one beneath it."""
-    return _digest(_tokenizer_text(tokenizer))
+def tokenizer_fingerprint(tokenizer: Any, known: MutableMapping[str, str] | None = None) -> str:
+    """Hash of a tokenizer of transformers, or of the ``tokenizers`` one beneath it.
 
-
-def _tokenizer_text(tokenizer: Any) -> str:
+    Sorting its JSON takes a third of a second for 50,000 tokens: ``known`` remembers results, by the hash of what the
+    tokenizer says unsorted.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer if hasattr(tokenizer, "to_str") else None)
-    if backend is not None:
-        return str(json.dumps({**json.loads(backend.to_str()), "truncation": None, "padding": None}, sort_keys=True))
-    return json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    if backend is None:
+        return _digest(json.dumps(tokenizer.get_vocab(), sort_keys=True))
+    text = backend.to_str()
+    known = {} if known is None else known
+    key = _digest(text)
+    if key not in known:
+        known[key] = _digest(json.dumps({**json.loads(text), "truncation": None, "padding": None}, sort_keys=True))
+    return known[key]
 
 
 def _digest(text: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +20,7 @@ class Model:
     """A loaded model with what the engine knows of it.
 
     ``base`` is the transformer without its output layer; ``layers`` are its attention layers in order;
-    ``rotary`` are the ways in which it asks for cos and sin.
+    ``rotary`` are the ways in which it asks for cos and sin; ``fingerprints`` are those of tokenizers known before.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Model:
     tokenizer: Any
     layers: list[LayerSpec]
     rotary: dict[RotaryKey, RotaryCall]
+    fingerprints: MutableMapping[str, str] = field(default_factory=dict)
 
     @property
     def base(self) -> nn.Module:
@@ -71,7 +73,7 @@ class Model:
 
     @cached_property
     def identity(self) -> Identity:
-        return identify(self.name, self.revision, self.module, self.tokenizer)
+        return identify(self.name, self.revision, self.module, self.tokenizer, self.fingerprints)
 
     @property
     def kernel(self) -> str:

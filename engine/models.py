@@ -12,7 +12,9 @@ from typing import Any, Literal
 import torch
 
 from engine.admission import probe_layers, prove
+from engine.direct import load_folder
 from engine.errors import ModelError, first_line
+from engine.identity import config_fingerprint
 from engine.model import Model, base_of
 from engine.processor import auto_dtype
 
@@ -75,22 +77,28 @@ def _from_pretrained(
     elif spec.startswith((".", "/", "~")) or spec.endswith(".gguf") or spec.count("/") > 1:
         raise ModelError(f"there is no model at {spec}")
     tokenizer = AutoTokenizer.from_pretrained(source, **options)
-    if quantize is not None:
-        options["quantization_config"] = _quantization(quantize, dtype)
-    module, loaded = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True, **options)
-    _check_complete(spec, module, tokenizer, loaded)
+    module = load_folder(path, dtype) if path.is_dir() and quantize is None else None
+    if module is None:
+        if quantize is not None:
+            options["quantization_config"] = _quantization(quantize, dtype)
+        module, loaded = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True, **options)
+        _check_complete(spec, loaded)
+    _check_vocabulary(spec, module, tokenizer)
     if not getattr(module, "is_quantized", False) or device.type == "cpu":
         module = module.to(device)
     return module, tokenizer
 
 
-def _check_complete(spec: str, module: Any, tokenizer: Any, loaded: dict[str, Any]) -> None:
+def _check_complete(spec: str, loaded: dict[str, Any]) -> None:
     """transformers makes up weights that a file lacks, and says so in a warning; noise would answer."""
     absent = sorted(loaded.get("missing_keys", ())) + sorted(str(key) for key in loaded.get("mismatched_keys", ()))
     if absent:
         raise ModelError(
             f"{spec} is not whole: {len(absent)} of its weights are missing or misshapen, such as {absent[0]}"
         )
+
+
+def _check_vocabulary(spec: str, module: Any, tokenizer: Any) -> None:
     rows = module.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
         raise ModelError(f"{spec} has a tokenizer of {len(tokenizer)} tokens and embeddings for {rows}")
@@ -134,7 +142,14 @@ def _proof_key(model: Model) -> str:
     """A proof holds for one config, dtype and device kind, under one release of transformers and torch."""
     import transformers
 
-    parts = (model.identity.config, str(model.dtype), model.device.type, transformers.__version__, torch.__version__)
+    # Not the whole identity: a tokenizer's fingerprint takes a third of a second.
+    parts = (
+        config_fingerprint(model.module),
+        str(model.dtype),
+        model.device.type,
+        transformers.__version__,
+        torch.__version__,
+    )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -12,77 +12,44 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
 
-from engine.errors import PotDamaged, PotMismatch, SettingsError
-from engine.identity import Identity
-from engine.settings import PotSettings
+from engine.errors import PotDamaged, PotMismatch
+from engine.packing import DEFAULT_DTYPE, PACKINGS, require_dtype
+from engine.potheader import PotInfo, PotMeta, info_of, metadata_of, opened
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
     from engine.model import Model
-    from engine.pot import Pot, PotLayer
+    from engine.pot import Pot
+    from engine.stored import Read
+    from engine.tensorfile import Table
 
-FORMAT = "infinipot-pot"
-VERSION = 1
 _COPY_BYTES = 1 << 20
 _TOKENS = re.compile(r"layers\.(\d+)\.token")
 
 
-@dataclass(frozen=True)
-class PotMeta:
-    """What the maker of a pot wants to remember: sources, catalyst and task by name, the text around the document."""
-
-    sources: list[dict[str, Any]] = field(default_factory=list)
-    catalyst: dict[str, Any] = field(default_factory=dict)
-    prompt: dict[str, Any] = field(default_factory=dict)
-    created: str = ""
-    created_by: str = ""
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class PotInfo:
-    """The header of a pot file."""
-
-    version: int
-    identity: Identity
-    settings: PotSettings
-    meta: PotMeta
-    dtype: str
-    protected: int
-    tokens_read: int
-    cycles: int
-    entries: int
-    nbytes: int
-    tensors: dict[str, dict[str, Any]]
-    taken: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, without the tensor table."""
-        return {key: value for key, value in asdict(self).items() if key != "tensors"}
-
-
-def save_pot(pot: Pot, target: str | Path | BinaryIO, *, model: Model, meta: PotMeta) -> int:
+def save_pot(
+    pot: Pot, target: str | Path | BinaryIO, *, model: Model, meta: PotMeta, dtype: str = DEFAULT_DTYPE
+) -> int:
     """Write a pot to a path or a binary stream; returns the bytes written.
 
-    A path is written beside itself first, flushed to disk and renamed, mode 0600: there is never half a pot.
-    Raises OSError as the disk gives it.
+    ``dtype`` is one of ``engine.packing.POT_DTYPES``. A path is written beside itself first, flushed to disk and
+    renamed, mode 0600: there is never half a pot. Raises SettingsError for an unknown dtype, OSError as the disk gives
+    it.
     """
-    tensors = _tensors(pot)
-    metadata = _metadata(pot, model, meta, tensors)
+    writer = _Writer(pot, model, meta, require_dtype(dtype))
     if isinstance(target, (str, Path)):
         with replacing(Path(target)) as temporary:
-            return _write(tensors, metadata, temporary)
+            return writer.write(temporary)
     with tempfile.TemporaryDirectory(prefix="infinipot-") as folder:
         temporary = Path(folder) / "pot"
-        size = _write(tensors, metadata, temporary)
+        size = writer.write(temporary)
         with temporary.open("rb") as stream:
             while block := stream.read(_COPY_BYTES):
                 target.write(block)
@@ -97,19 +64,12 @@ def load_pot(path: str | Path, model: Model) -> tuple[Pot, PotMeta]:
     """
     from engine.pot import Pot
 
-    with _opened(path) as file:
-        info = _info(file, path)
-        _require_same_model(info, model)
-        pot = Pot(model.layers, info.settings, model.device, model.dtype)
-        pot.protected, pot.tokens_read, pot.cycles = info.protected, info.tokens_read, info.cycles
-        expected = {name for store in pot.stores.values() for name in _names(store)} | {"last_hidden"}
-        if set(info.tensors) | {"last_hidden"} != expected:
-            raise PotDamaged(f"{path} does not hold the layers that its model has")
-        for store in pot.stores.values():
-            _fill(store, file, info, path)
-            store.next = info.taken
-        if "last_hidden" in info.tensors:
-            pot.last_hidden = _tensor(file, "last_hidden", info, path).to(model.device, model.dtype)
+    info = read_info(path)
+    _require_same_model(info, model)
+    pot = Pot(model.layers, info.settings, model.device, model.dtype)
+    pot.protected, pot.tokens_read, pot.cycles = info.protected, info.tokens_read, info.cycles
+    with Path(path).open("rb") as stream:
+        _fill(pot, info, _checking(stream, info, path), path)
     lengths = {store.length for store in pot.distilled_stores} or {pot.entries}
     if lengths != {info.entries} or not pot.fits(0):
         raise PotDamaged(f"{path} contradicts itself about its entries")
@@ -118,8 +78,8 @@ def load_pot(path: str | Path, model: Model) -> tuple[Pot, PotMeta]:
 
 def read_info(path: str | Path) -> PotInfo:
     """The header of a pot file, checked; the tensors are not read. Raises PotDamaged."""
-    with _opened(path, "np") as file:
-        return _info(file, path)
+    with opened(path) as file:
+        return info_of(file, path)
 
 
 def verify_pot(path: str | Path) -> PotInfo:
@@ -133,17 +93,17 @@ def verify_pot(path: str | Path) -> PotInfo:
 
 
 def read_provenance(path: str | Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Layer by layer, where its entries came from: ``token``, ``position`` and ``place``, int64 [H, n].
+    """Layer by layer, where its entries came from: ``token``, ``position`` and ``place``, int64 [H, n], read-only.
 
     Neither keys nor values are read, and no torch; what is read is checked. Raises PotDamaged.
     """
-    with _opened(path, "np") as file:
-        info = _info(file, path)
+    with opened(path) as file:
+        info = info_of(file, path)
         layers = (_TOKENS.fullmatch(name) for name in info.tensors)
         for index in sorted(int(match[1]) for match in layers if match):
             names = {part: f"layers.{index}.{part}" for part in ("token", "position", "place")}
             parts = {part: _checked(file, name, info, path) for part, name in names.items()}
-            if len({part.shape for part in parts.values()}) > 1 or parts["token"].ndim != 2:
+            if len({part.shape for part in parts.values()}) > 1:
                 raise PotDamaged(f"{path} contradicts itself about the entries of layer {index}")
             yield index, parts
 
@@ -152,9 +112,12 @@ def _checked(file: Any, name: str, info: PotInfo, path: str | Path) -> np.ndarra
     if name not in info.tensors:
         raise PotDamaged(f"{path} is damaged: {name} is missing")
     array: np.ndarray = file.get_tensor(name)
-    if f"{zlib.crc32(np.ascontiguousarray(array).data):08x}" != info.tensors[name]["crc32"] or array.dtype != np.int64:
+    if f"{zlib.crc32(np.ascontiguousarray(array).data):08x}" != info.tensors[name]["crc32"] or array.dtype.kind != "i":
         raise PotDamaged(f"{path} is damaged: {name} does not match its checksum")
-    return array
+    heads = info.tensors.get(name.rpartition(".")[0] + ".key", {"shape": []})["shape"][:1]
+    if array.ndim != 2 or not heads or list(array.shape[:1]) not in ([1], heads):
+        raise PotDamaged(f"{path} is damaged: {name} has the wrong shape")
+    return np.broadcast_to(array.astype(np.int64, copy=False), (*heads, array.shape[1]))
 
 
 def _data_ranges(stream: BinaryIO) -> dict[str, tuple[int, int]]:
@@ -177,57 +140,61 @@ def _crc_of_range(stream: BinaryIO, start: int, size: int) -> str:
     return f"{crc:08x}"
 
 
-def _tensors(pot: Pot) -> dict[str, torch.Tensor]:
-    tensors = {}
-    for store in pot.stores.values():
-        for name, part in _names(store).items():
-            tensors[name] = getattr(store, part)[:, : store.length].cpu().contiguous()
-    if pot.last_hidden is not None:
-        tensors["last_hidden"] = pot.last_hidden.cpu().contiguous()
-    return tensors
+class _Writer:
+    """A pot on its way into a file, layer by layer."""
 
+    def __init__(self, pot: Pot, model: Model, meta: PotMeta, dtype: str) -> None:
+        import torch
 
-def _names(store: PotLayer) -> dict[str, str]:
-    return {f"layers.{store.spec.index}.{part}": part for part in store.tensors}
+        from engine.stored import described
 
+        self._pot, self._model, self._meta = pot, model, meta
+        self._packing = PACKINGS.get(dtype)
+        self._kind = torch.bfloat16 if dtype == "bf16" else model.dtype
+        self._dtype = str(self._kind).removeprefix("torch.") if self._packing is None else dtype
+        self._table: Table = {}
+        for store in pot.stores.values():
+            self._table |= described(store, self._kind, self._packing)
+        if pot.last_hidden is not None:
+            self._table["last_hidden"] = {"shape": list(pot.last_hidden.shape), "dtype": str(pot.last_hidden.dtype)}
 
-def _metadata(pot: Pot, model: Model, meta: PotMeta, tensors: dict[str, torch.Tensor]) -> dict[str, str]:
-    content = {
-        "identity": model.identity.to_dict(),
-        "settings": pot.settings.to_dict(),
-        "meta": asdict(meta),
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "protected": pot.protected,
-        "tokens_read": pot.tokens_read,
-        "cycles": pot.cycles,
-        "taken": pot.taken,
-        "entries": pot.entries,
-        "nbytes": pot.nbytes,
-        "tensors": {
-            name: {"shape": list(t.shape), "dtype": str(t.dtype), "crc32": _crc(t)} for name, t in tensors.items()
-        },
-    }
-    text = json.dumps(content, sort_keys=True)
-    return {"format": FORMAT, "format_version": str(VERSION), "pot": text, "crc32": f"{zlib.crc32(text.encode()):08x}"}
+    def write(self, path: Path) -> int:
+        """Write the file, flushed to disk; returns its bytes."""
+        from engine.tensorfile import write_tensors
 
+        return write_tensors(path, self._table, self._tensors(), self._metadata)
 
-def _crc(tensor: torch.Tensor) -> str:
-    import torch
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        from engine.stored import written
 
-    # A view of the bytes: numpy knows no bfloat16.
-    return f"{zlib.crc32(tensor.contiguous().flatten().view(torch.uint8).numpy().data):08x}"
+        for store in self._pot.stores.values():
+            yield from written(store, self._kind, self._packing)
+        if self._pot.last_hidden is not None:
+            yield "last_hidden", self._pot.last_hidden
 
+    def _metadata(self) -> dict[str, str]:
+        pot, packing = self._pot, self._packing
+        content = {
+            "identity": self._model.identity.to_dict(),
+            "settings": pot.settings.to_dict(),
+            "meta": asdict(self._meta),
+            "dtype": self._dtype,
+            "protected": pot.protected,
+            "tokens_read": pot.tokens_read,
+            "cycles": pot.cycles,
+            "taken": pot.taken,
+            "entries": pot.entries,
+            "nbytes": self._nbytes(),
+            "tensors": self._table,
+        } | ({} if packing is None else {"packing": asdict(packing)})
+        return metadata_of(content, packed=packing is not None)
 
-def _write(tensors: dict[str, torch.Tensor], metadata: dict[str, str], path: Path) -> int:
-    from safetensors.torch import save_file
+    def _nbytes(self) -> int:
+        from engine.stored import NUMBERS
+        from engine.tensorfile import nbytes_of
 
-    try:
-        save_file(tensors, path, metadata)
-    except SafetensorError as error:  # safetensors wraps the disk's own error in its own
-        raise OSError(str(error)) from error
-    with path.open("rb") as stream:
-        os.fsync(stream.fileno())
-    return path.stat().st_size
+        numbers = (name for name in self._table if name.rpartition(".")[2].startswith(NUMBERS))
+        return sum(nbytes_of(self._table[name]) for name in numbers)
 
 
 @contextmanager
@@ -244,70 +211,39 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-@contextmanager
-def _opened(path: str | Path, framework: str = "pt") -> Iterator[Any]:
-    path = Path(path)
-    with path.open("rb"):  # a missing or unreadable file is the caller's OSError, in the system's own words
-        pass
+def _checking(stream: BinaryIO, info: PotInfo, path: str | Path) -> Read:
+    """What fills a tensor from the file and compares its checksum."""
+    from engine.tensorfile import read_tensor
+
+    places = _data_ranges(stream)
+
+    def read(name: str, target: Tensor) -> None:
+        found = {"shape": list(target.shape), "dtype": str(target.dtype), "crc32": None}
+        if places[name][1] == target.nbytes:
+            found["crc32"] = read_tensor(stream, places[name][0], target)
+        if found != info.tensors[name]:
+            raise PotDamaged(f"{path} is damaged: {name} does not match its checksum")
+
+    return read
+
+
+def _fill(pot: Pot, info: PotInfo, read: Read, path: str | Path) -> None:
+    """Fill the pot from the file, layer by layer. Raises PotDamaged."""
+    from engine.stored import load, names, restore
+
+    expected = {name for store in pot.stores.values() for name in names(store, info.packing)} | {"last_hidden"}
+    if set(info.tensors) | {"last_hidden"} != expected:
+        raise PotDamaged(f"{path} does not hold the layers that its model has")
     try:
-        with safe_open(path, framework=framework) as file:
-            yield file
-    except SafetensorError as error:
-        raise PotDamaged(
-            f"{path} is not a pot, or is damaged: {error}", hint="make it again with `infinipot pot save`"
-        ) from error
-
-
-def _info(file: Any, path: str | Path) -> PotInfo:
-    metadata = file.metadata() or {}
-    if metadata.get("format") != FORMAT:
-        raise PotDamaged(f"{path} is a safetensors file, but not a pot")
-    version = metadata.get("format_version", "")
-    if version != str(VERSION):
-        raise PotDamaged(
-            f"{path} has pot format version {version or 'unknown'}; this infinipot reads version {VERSION}",
-            hint="upgrade infinipot, or make the pot again",
-        )
-    text = metadata.get("pot", "")
-    if f"{zlib.crc32(text.encode()):08x}" != metadata.get("crc32"):
-        raise PotDamaged(f"{path} is damaged: its header does not match its checksum")
-    try:
-        info = _parse(json.loads(text))
-    except (TypeError, KeyError, ValueError, AttributeError, SettingsError) as error:
-        raise PotDamaged(f"{path} is not a pot that this infinipot can read: {error}") from error
-    if set(file.keys()) != set(info.tensors):
-        raise PotDamaged(f"{path} is damaged: its tensors are not those its header lists")
-    return info
-
-
-def _parse(content: dict[str, Any]) -> PotInfo:
-    return PotInfo(
-        version=VERSION,
-        identity=Identity(**content.pop("identity")),
-        settings=PotSettings.from_dict(content.pop("settings")),
-        meta=PotMeta(**content.pop("meta")),
-        **content,
-    )
-
-
-def _tensor(file: Any, name: str, info: PotInfo, path: str | Path) -> torch.Tensor:
-    tensor: torch.Tensor = file.get_tensor(name)
-    wanted = info.tensors[name]
-    found = {"shape": list(tensor.shape), "dtype": str(tensor.dtype), "crc32": _crc(tensor)}
-    if found != wanted:
-        raise PotDamaged(f"{path} is damaged: {name} does not match its checksum")
-    return tensor
-
-
-def _fill(store: PotLayer, file: Any, info: PotInfo, path: str | Path) -> None:
-    for name, part in _names(store).items():
-        tensor = _tensor(file, name, info, path)
-        buffer = getattr(store, part)
-        if tensor.shape[::2] != buffer.shape[::2] or not store.holds(tensor.shape[1]):
-            raise PotDamaged(f"{path} is damaged: {name} has the wrong shape")
-        buffer = getattr(store, part)
-        buffer[:, : tensor.shape[1]] = tensor.to(buffer.device, buffer.dtype)
-        store.length = tensor.shape[1]
+        for store in pot.stores.values():
+            restore(store, info.tensors, info.packing, read)
+            store.next = info.taken
+        if "last_hidden" in info.tensors:
+            entry, like = info.tensors["last_hidden"], next(iter(pot.stores.values())).key
+            pot.last_hidden = like.new_empty(entry["shape"])
+            load("last_hidden", entry, pot.last_hidden, read)
+    except (LookupError, TypeError, ValueError) as error:
+        raise PotDamaged(f"{path} is damaged: {error}") from error
 
 
 def _require_same_model(info: PotInfo, model: Model) -> None:

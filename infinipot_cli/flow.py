@@ -99,7 +99,8 @@ class Run:
 
     def take_pot(self, path: Path, name: str, task: Task) -> None:
         """Load a pot file with the model it belongs to."""
-        self._load_model_of(path)
+        info = self.app.workbench.pot_info(path)
+        self._load_model_of(info["identity"]["name"])
         session = self.session
         self.progress.stage(f"Loading {name}")
         with self.timed("loading"):
@@ -107,6 +108,7 @@ class Run:
         self.receipt.sources = [source for source in meta["sources"] if isinstance(source, dict)]
         self.receipt.settings |= {"pot": self.pot.settings.to_dict(), "catalyst": meta["catalyst"]}
         self._note_pot()
+        self.receipt.pot["file_dtype"] = info["dtype"]
         if any(meta["prompt"].get(part, value) != value for part, value in ahead(task).items()):
             self.warn(f"the task {task.name} has a text ahead of the document; this pot was read behind another one")
         for name in ("capacity", "pot_size", "distilled", "alpha", "method", "catalyst"):
@@ -200,9 +202,8 @@ class Run:
     def _stopping(self) -> None:
         self.progress.stage("Stopping; Ctrl-C again stops at once")
 
-    def _load_model_of(self, path: Path) -> None:
+    def _load_model_of(self, made_with: str) -> None:
         """Unless a model is named, take the one that the pot was made with, if it is here or comes by itself."""
-        made_with = self.app.workbench.pot_info(path)["identity"]["name"]
         if self._session is not None or self.app.chosen("model") or made_with == self.options.model.model:
             return
         if catalog.find(made_with) not in catalog.PINNED and not self.app.workbench.on_this_machine(made_with):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from engine.errors import ModelError
+from engine.packing import DEFAULT_DTYPE
 from engine.processor import auto_dtype
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli import catalog, machine, memory, models
@@ -37,18 +38,22 @@ class LocalWorkbench:
         _hush()
         offline = is_offline(options)
         path = models.resolve(options.model, offline=offline, report=report)
-        from engine.models import load_model
+        from engine.lean import without_compiler
 
-        model = load_model(
-            path,
-            device=options.device,
-            dtype=options.dtype,
-            quantize=options.quantize,  # type: ignore[arg-type]
-            offline=offline,
-            revision=options.revision,
-            name=lasting_name(options.model),
-            admitted=memory.Proofs(),
-        )
+        with without_compiler():
+            from engine.models import load_model
+
+            model = load_model(
+                path,
+                device=options.device,
+                dtype=options.dtype,
+                quantize=options.quantize,  # type: ignore[arg-type]
+                offline=offline,
+                revision=options.revision,
+                name=lasting_name(options.model),
+                admitted=memory.Proofs(),
+            )
+        model.fingerprints = memory.Fingerprints()
         return LocalSession(model)
 
     def facts(self, options: ModelOptions) -> Facts:
@@ -182,10 +187,10 @@ class LocalSession:
         document = Document(self.model, prefix_ids, passages)
         return study(document, suffix_ids, [Way(*way) for way in ways], bins, report)
 
-    def save(self, pot: Pot, target: Path | BinaryIO, meta: dict[str, Any]) -> int:
+    def save(self, pot: Pot, target: Path | BinaryIO, meta: dict[str, Any], dtype: str = DEFAULT_DTYPE) -> int:
         from engine.potfile import PotMeta, save_pot
 
-        return save_pot(pot, target, model=self.model, meta=PotMeta(**meta))
+        return save_pot(pot, target, model=self.model, meta=PotMeta(**meta), dtype=dtype)
 
     def load(self, path: Path) -> tuple[Pot, dict[str, Any]]:
         from engine.potfile import load_pot

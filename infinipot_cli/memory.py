@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
-from collections.abc import Iterator, MutableSet
+from collections.abc import Iterator, MutableMapping, MutableSet
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from infinipot_cli.errors import InfinipotError
 
 FILE = "memory.json"
 _MOST_PROOFS = 200
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 def recall_rate(key: str) -> float | None:
@@ -52,6 +54,31 @@ class Proofs(MutableSet[str]):
     def discard(self, value: str) -> None:
         self._known.pop(value, None)
         _store("proofs", list(self._known))
+
+
+class Fingerprints(MutableMapping[str, str]):
+    """Fingerprints of tokenizers, by the hash of what each says of itself, kept between runs."""
+
+    def __init__(self) -> None:
+        part = _part("fingerprints", dict)
+        self._known = {key: value for key, value in part.items() if _FINGERPRINT.fullmatch(str(value))}
+
+    def __getitem__(self, key: str) -> str:
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __setitem__(self, key: str, value: str) -> None:
+        self._known[key] = value
+        _store("fingerprints", dict(list(self._known.items())[-_MOST_PROOFS:]))
+
+    def __delitem__(self, key: str) -> None:
+        del self._known[key]
+        _store("fingerprints", self._known)
 
 
 def _load() -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from engine.packing import DEFAULT_DTYPE, POT_DTYPES
 from engine.settings import METHODS, POOLINGS, POOLS, REDUCTIONS, SCOPES, GenerationSettings, PotSettings
 from infinipot_cli.terminal import COLORS
 
@@ -137,6 +138,21 @@ class PotOptions:
             show_default="the task's own",
         ),
     ] = None
+
+
+@dataclass(frozen=True)
+class SaveOptions:
+    """How a pot is written."""
+
+    pot_dtype: Annotated[
+        str,
+        _option(
+            "--pot-dtype",
+            panel=_POTS,
+            metavar=_choices(POT_DTYPES),
+            help="Keys and values in the file: as the model computes them, rounded to 16 bits, or in 8 or 4.",
+        ),
+    ] = DEFAULT_DTYPE
 
 
 _INPUT = "Input"
@@ -283,6 +299,7 @@ EXCLUSIVE = (("capacity", "pot_size"), ("quiet", "verbose"))
 SETTINGS_GROUPS: tuple[type, ...] = (
     ModelOptions,
     PotOptions,
+    SaveOptions,
     InputOptions,
     AnswerOptions,
     SummaryOptions,

@@ -66,8 +66,12 @@ class Receipt:
             parts.append(f"keeps {_kept(self.tokens)} of {show_count(self.tokens['read'], 'token')}")
         else:
             parts.append(f"all {show_count(self.tokens['read'], 'token')} kept")
+        if "file" not in pot and pot.get("file_dtype", self.model.get("dtype")) != self.model.get("dtype"):
+            parts.append(f"saved in {pot['file_dtype']}")
         rows = [("pot", ", ".join(parts))]
-        return [*rows, ("saved", f"{pot['file']} ({show_bytes(pot['file_bytes'])})")] if "file" in pot else rows
+        if "file" in pot:
+            rows.append(("saved", f"{pot['file']} ({show_bytes(pot['file_bytes'])}, {pot['file_dtype']})"))
+        return rows
 
     def _model_rows(self) -> list[tuple[str, str]]:
         model = self.model

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
+from engine.packing import DEFAULT_DTYPE
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli.options import ModelOptions
 
@@ -184,8 +185,8 @@ class Session(Protocol):
         A way is its name, its settings, its catalyst, and the name of an earlier one that it is compared with.
         """
 
-    def save(self, pot: Any, target: Path | BinaryIO, meta: dict[str, Any]) -> int:
-        """Write a pot; returns the bytes written."""
+    def save(self, pot: Any, target: Path | BinaryIO, meta: dict[str, Any], dtype: str = DEFAULT_DTYPE) -> int:
+        """Write a pot, its numbers in one of ``engine.packing.POT_DTYPES``; returns the bytes written."""
 
     def load(self, path: Path) -> tuple[Any, dict[str, Any]]:
         """A pot from a file, verified, and what its maker noted."""

@@ -212,9 +212,9 @@ class FakeSession:
     def extend(self, pot: FakePot, ids: Sequence[int], catalyst_ids: Sequence[int]) -> FakePot:
         return FakePot(pot.settings, pot.text + "\n" + self.bench.words.decode(ids), pot.tokens_read)
 
-    def save(self, pot: FakePot, target: Any, meta: dict[str, Any]) -> int:
+    def save(self, pot: FakePot, target: Any, meta: dict[str, Any], dtype: str = "raw") -> int:
         body = {"text": pot.text, "settings": pot.settings.to_dict(), "read": pot.tokens_read, "meta": meta}
-        body |= {"made_with": self.name}
+        body |= {"made_with": self.name, "dtype": {"raw": "float32", "bf16": "bfloat16"}.get(dtype, dtype)}
         data = pot_bytes(body)
         if isinstance(target, Path):
             target.write_bytes(data)
@@ -277,10 +277,11 @@ class FakeWorkbench:
             "identity": {"name": body["made_with"]},
             "settings": settings,
             "meta": body["meta"],
-            "dtype": "float32",
+            "dtype": body["dtype"],
             "tokens_read": body["read"],
             "cycles": 0,
             "entries": 7,
+            "nbytes": 7 * ENTRY_BYTES,
         }
 
     def verify_pot(self, path: Path) -> dict[str, Any]:

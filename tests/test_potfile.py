@@ -198,8 +198,8 @@ def rewritten(saved: Path, name: str, change: Any) -> Path:
 
 
 def test_a_newer_version_is_refused_and_says_so(saved: Path) -> None:
-    newer = rewritten(saved, "newer.pot", lambda metadata, _: metadata.update(format_version="2"))
-    with pytest.raises(PotDamaged, match="version 2") as caught:
+    newer = rewritten(saved, "newer.pot", lambda metadata, _: metadata.update(format_version="3"))
+    with pytest.raises(PotDamaged, match="version 3") as caught:
         read_info(newer)
     assert "upgrade" in (caught.value.hint or "")
 

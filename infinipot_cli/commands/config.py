@@ -13,6 +13,7 @@ from infinipot_cli.options import (
     OutputOptions,
     PotOptions,
     RunOptions,
+    SaveOptions,
     SummaryOptions,
 )
 from infinipot_cli.wiring import App, Command, takes
@@ -38,6 +39,7 @@ def show(
     app: App,
     model: ModelOptions,
     pot: PotOptions,
+    saving: SaveOptions,
     inputs: InputOptions,
     answer: AnswerOptions,
     summary: SummaryOptions,
@@ -48,7 +50,7 @@ def show(
     from infinipot_cli.config import settings
 
     values: dict[str, Any] = {}
-    for group in (model, pot, inputs, answer, summary, run, output):
+    for group in (model, pot, saving, inputs, answer, summary, run, output):
         values |= vars(group)
     rows = [
         {"name": name, "value": _shown(name, values[name]), "from": app.origins[name], "variable": setting.variable}

@@ -14,7 +14,15 @@ from infinipot_cli.commands.show import EPILOG as SHOW_EPILOG
 from infinipot_cli.commands.show import show
 from infinipot_cli.commands.summarize import Names
 from infinipot_cli.errors import ExitCode, UsageError, not_written
-from infinipot_cli.options import AnswerOptions, InputOptions, ModelOptions, OutputOptions, PotOptions, RunOptions
+from infinipot_cli.options import (
+    AnswerOptions,
+    InputOptions,
+    ModelOptions,
+    OutputOptions,
+    PotOptions,
+    RunOptions,
+    SaveOptions,
+)
 from infinipot_cli.units import show_bytes, show_count
 from infinipot_cli.wiring import App, Command, takes
 
@@ -45,6 +53,7 @@ def save(
     app: App,
     model: ModelOptions,
     pot: PotOptions,
+    saving: SaveOptions,
     inputs: InputOptions,
     run: RunOptions,
     output: OutputOptions,
@@ -56,6 +65,7 @@ def save(
     note: Annotated[str, typer.Option("--note", help="A line to keep in the pot.", show_default=False)] = "",
 ) -> ExitCode:
     """Read documents into a pot and save it."""
+    from engine.packing import require_dtype
     from infinipot_cli.dryrun import dry_run
     from infinipot_cli.flow import Run, ahead
     from infinipot_cli.plan import plan_sources
@@ -63,6 +73,7 @@ def save(
     from infinipot_cli.wishes import Options, open_wish
 
     options = Options(model, pot, inputs, run)
+    dtype = require_dtype(saving.pot_dtype)
     path = None if run.dry_run else _target(app.terminal, target, force)
     wish = open_wish(app, options, load_task("question", app.terminal.environ))
     plan = plan_sources(app.terminal, names or [])
@@ -73,7 +84,7 @@ def save(
         return ExitCode.OK
     with Run(app, "pot save", options) as reading:
         reading.fill(plan, wish)
-        _write(reading, path, note, ahead(wish.task))
+        _write(reading, path, dtype, note, ahead(wish.task))
     return ExitCode.OK
 
 
@@ -163,7 +174,7 @@ def writable(target: str, force: bool) -> Path:
     return path
 
 
-def _write(run: Run, path: Path | None, note: str, ahead: dict[str, str | None]) -> None:
+def _write(run: Run, path: Path | None, dtype: str, note: str, ahead: dict[str, str | None]) -> None:
     from infinipot_cli import version
 
     meta = {
@@ -176,14 +187,15 @@ def _write(run: Run, path: Path | None, note: str, ahead: dict[str, str | None])
     }
     run.progress.stage("Saving")
     with run.timed("saving"):
-        size = _save(run, path, meta)
-    run.receipt.pot |= {"file": str(path) if path else "stdout", "file_bytes": size}
+        size = _save(run, path, meta, dtype)
+    kept = {"raw": run.session.describe()["dtype"], "bf16": "bfloat16"}.get(dtype, dtype)
+    run.receipt.pot |= {"file": str(path) if path else "stdout", "file_bytes": size, "file_dtype": kept}
     run.finish()
 
 
-def _save(run: Run, path: Path | None, meta: dict[str, Any]) -> int:
+def _save(run: Run, path: Path | None, meta: dict[str, Any], dtype: str) -> int:
     try:
-        return run.session.save(run.pot, path or run.terminal.binary, meta)
+        return run.session.save(run.pot, path or run.terminal.binary, meta, dtype)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -222,12 +234,13 @@ def _require_pot(plan: Plan) -> None:
 
 def _info_lines(name: str, size: int, content: dict[str, Any]) -> list[str]:
     meta, settings = content["meta"], content["settings"]
-    rows = [
+    rows: list[tuple[str, str]] = [
         ("pot", f"{name}, {show_bytes(size)}, format version {content['version']}"),
         ("made", " by ".join(part for part in (meta["created"], meta["created_by"]) if part)),
-        ("model", f"{content['identity']['name']}, {content['dtype']}"),
+        ("model", content["identity"]["name"]),
         *(("from" if not index else "", _source(source)) for index, source in enumerate(meta["sources"])),
         ("holds", _content(content, settings)),
+        ("numbers", _numbers(content)),
         ("method", f"{settings['method']}, catalyst {meta['catalyst'].get('name', 'unknown')}"),
         ("note", meta["note"]),
     ]
@@ -241,6 +254,15 @@ def _content(content: dict[str, Any], settings: dict[str, Any]) -> str:
     fill = show_fill(content["entries"], settings["capacity"] if settings["method"] in CONSTRAINED else None)
     parts = (show_count(content["tokens_read"], "token"), show_count(content["cycles"], "cycle"))
     return f"{fill} from {', '.join(parts)}"
+
+
+def _numbers(content: dict[str, Any]) -> str:
+    """How the file holds keys and values."""
+    text = f"keys and values in {content['dtype']}, {show_bytes(content['nbytes'])}"
+    if packing := content.get("packing"):
+        groups = f"{packing['key_group']} entries of a key's channel, {packing['value_group']} channels of a value"
+        text += f"; a scale for {groups}; the first {packing['front']} entries as they were"
+    return text
 
 
 def _source(source: dict[str, Any]) -> str:

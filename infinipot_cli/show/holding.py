@@ -115,6 +115,8 @@ class Holding:
             "tokens_read": self.info["tokens_read"],
             "tokens_held": len(census),
             "entries": self.info["entries"],
+            "dtype": self.info["dtype"],
+            "nbytes": self.info["nbytes"],
             "head": self.head,
             "layers": list(census.layers),
             "heads": list(census.heads),
