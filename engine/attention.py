@@ -204,11 +204,13 @@ def _weights(
     query: Tensor, key: Tensor, mask: Tensor, scale: float, softcap: float | None, sinks: Tensor | None
 ) -> Tensor:
     """Attention probabilities [1, Hq, T, n] in float32."""
-    groups = query.shape[1] // key.shape[1]
-    logits = query @ key.repeat_interleave(groups, dim=1).transpose(2, 3) * scale
+    # The queries that share a KV head are rows of one product: repeating keys for them costs more than the product.
+    # In place from there: fresh memory of this size costs more than the arithmetic.
+    rows = query.reshape(1, key.shape[1], -1, query.shape[3])
+    logits = (rows @ key.transpose(2, 3)).mul_(scale).reshape(*query.shape[:3], -1)
     if softcap is not None:
         logits = torch.tanh(logits / softcap) * softcap
-    logits = logits.float() + mask.float()
+    logits = logits.float().add_(mask)
     if sinks is not None:
         sink = sinks.float().reshape(1, -1, 1, 1).expand(1, -1, logits.shape[2], 1)
         return torch.cat([logits, sink], dim=-1).softmax(-1)[..., :-1]
@@ -226,7 +228,8 @@ def _plain(
 ) -> Tensor:
     """The textbook form, for models whose attention no fused kernel of torch computes (softcap, sinks)."""
     weights = _weights(query, key, mask, scale, softcap, sinks).to(query.dtype)
-    return weights @ value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+    rows = weights.reshape(1, value.shape[1], -1, value.shape[2])
+    return (rows @ value).reshape(*query.shape[:3], -1)
 
 
 def _fused(

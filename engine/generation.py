@@ -20,6 +20,7 @@ from engine.pot import Batch, Pot
 from engine.pour import pour
 from engine.rope import angles_shift
 from engine.settings import GenerationSettings
+from engine.writing import quick_steps
 
 if TYPE_CHECKING:
     from engine.model import Model
@@ -174,7 +175,8 @@ def _cache(model: Model, pot: Pot, slots: int) -> Iterator[Cache]:
     first = pot.taken if pot.stays else pot.entries
     shift = angles_shift(model.rotary, first, first + slots - pot.entries, model.device)
     if pot.method.sees == "all" and not shift:
-        yield pour(model, pot)
+        with quick_steps(model):
+            yield pour(model, pot, slots - pot.entries)
         return
     with over_the_pot(model, pot, slots), pot.for_now():
         yield pot

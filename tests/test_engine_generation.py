@@ -91,7 +91,7 @@ def test_the_last_fill_is_distilled_just_enough(length: int, count: int) -> None
     with pytest.MonkeyPatch.context() as patch:
         pots: list[Pot] = []
         pour = generation.pour
-        patch.setattr(generation, "pour", lambda model, pot: (pots.append(pot), pour(model, pot))[1])
+        patch.setattr(generation, "pour", lambda model, pot, room: (pots.append(pot), pour(model, pot, room))[1])
         ask(model, pot, count)
     assert len(pots) == 1
     if pot.entries + need <= pot.capacity:
@@ -111,7 +111,7 @@ def test_an_answer_is_written_from_as_many_entries_as_the_focus_says(length: int
     with pytest.MonkeyPatch.context() as patch:
         pots: list[Pot] = []
         pour = generation.pour
-        patch.setattr(generation, "pour", lambda model, pot: (pots.append(pot), pour(model, pot))[1])
+        patch.setattr(generation, "pour", lambda model, pot, room: (pots.append(pot), pour(model, pot, room))[1])
         generate(model, pot, QUESTION, GenerationSettings(max_new_tokens=5, focus=focus))
     assert tiny.same(tiny.contents(pot), before)
     if method in ("cap", "infinipot"):
@@ -131,8 +131,8 @@ def test_the_poured_cache_never_outgrows_the_capacity(
     caches: list[Any] = []
     pour = generation.pour
 
-    def spy(model: Model, pot: Pot) -> Any:
-        caches.append(pour(model, pot))
+    def spy(model: Model, pot: Pot, room: int) -> Any:
+        caches.append(pour(model, pot, room))
         return caches[-1]
 
     monkeypatch.setattr(generation, "pour", spy)

@@ -44,11 +44,20 @@ def test_tiles_give_what_the_textbook_gives(queries, past, heads, sizes, seed):
     assert torch.allclose(attend_in_tiles(*halves, 0.3).double(), textbook(*halves, 0.3), atol=0.06)
 
 
-def test_only_bfloat16_blocks_on_the_cpu_go_in_tiles():
+def test_only_bfloat16_on_the_cpu_goes_in_tiles():
     block = torch.zeros(1, 1, 5, 8)
     assert suits(block.bfloat16())
+    assert suits(block.bfloat16()[:, :, :1])
     assert not suits(block)
-    assert not suits(block.bfloat16()[:, :, :1])
+
+
+def test_one_query_rounds_only_its_answer():
+    make = torch.Generator().manual_seed(5)
+    query, key, value = (
+        torch.randn(1, heads, n, 8, generator=make).bfloat16() for heads, n in ((6, 1), (2, 70), (2, 70))
+    )
+    exact = textbook(query, key, value, 0.3).bfloat16()
+    assert torch.equal(attend_in_tiles(query, key, value, 0.3), exact)
 
 
 @pytest.mark.parametrize(
