@@ -6,13 +6,17 @@ BIN := $(VENV)/bin
 TORCH ?= torch==2.13.0
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format build peers clean
+.PHONY: demo test gpu-test lint format build peers clean
 
 demo: $(READY)
 	@BIN=$(BIN) sh examples/demo.sh
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+# What only a CUDA device can show; elsewhere all of it is skipped. TORCH names the build: make gpu-test TORCH=torch
+gpu-test: $(READY)
+	$(BIN)/python -m pytest -m gpu -rs tests/test_gpu_kernels.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
