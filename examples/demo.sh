@@ -23,7 +23,7 @@ show() {
     infinipot "$@"
 }
 
-show ask "$book" "Who is the dead man?"
+show ask "$book" "In which town does the story happen?"
 show pot save "$book" -o "$folder/book.pot" --quiet
 show pot load "$folder/book.pot" "In which town does the story happen?" --quiet
 show ask "$chapter" "What is the name of the inspector?" --quiet

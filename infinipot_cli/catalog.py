@@ -22,7 +22,8 @@ class ModelEntry:
     """One model. ``parameters`` counts tied weights once; ``context`` is the longest trained, in tokens.
 
     ``gated``: the hub gives it only to those who accepted its licence there. ``hub_id`` is None for a model that
-    only exists here, made from another one and ``adapter``, a file of this package.
+    only exists here, made from another one and ``adapter``, a file of this package. ``focus``: from how many entries
+    it answers questions best, by measurement (docs/decisions.md); None is not known, and all of the pot.
     """
 
     alias: str
@@ -35,6 +36,7 @@ class ModelEntry:
     context: int
     gated: bool = False
     adapter: str | None = None
+    focus: int | None = None
 
     @property
     def origin(self) -> str:
@@ -62,7 +64,7 @@ LLAMA = "Llama 3.2 licence"
 
 PLAIN = ModelEntry("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct", APACHE, 134_515_008, 30, 3, 64, 8192)
 #: The plain model taught to answer from what it reads (docs/reader.md).
-DEFAULT = replace(PLAIN, alias="smollm2-135m-reader", hub_id=None, adapter="reader")
+DEFAULT = replace(PLAIN, alias="smollm2-135m-reader", hub_id=None, adapter="reader", focus=512)
 #: Those that are made from the pinned artifact of ``infinipot_cli.artifact``.
 PINNED = (DEFAULT, PLAIN)
 

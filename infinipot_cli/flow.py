@@ -119,7 +119,7 @@ class Run:
         """Read documents into a new pot. Raises KeyboardInterrupt if reading was broken off and is not wanted."""
         framing = self.framing(wish.task)
         settings = pot_settings(self.options.pot, self.session.entry_bytes)
-        answer = generation_settings(self.options.answer, wish, settings).max_new_tokens
+        answer = generation_settings(self.options.answer, wish, settings, self.session.name).max_new_tokens
         check_room(settings, len(framing.prefix_ids) + len(framing.suffix_ids(wish.after)) + answer)
         self._note_settings(settings, wish)
         if settings.method in HOLDS_ALL:
@@ -150,7 +150,7 @@ class Run:
     def answer(self, wish: Wish, suffix: list[int] | None = None, shown: bool = True) -> Generation:
         """Answer from the pot; ``shown`` streams the text to stdout. ``suffix`` replaces the wish's own ids."""
         ids = self.framing(wish.task).suffix_ids(wish.after) if suffix is None else suffix
-        settings = generation_settings(self.options.answer, wish, self.pot.settings)
+        settings = generation_settings(self.options.answer, wish, self.pot.settings, self.session.name)
         self.receipt.settings["generation"] = vars(settings)
         self.progress.stage("Answering")
         stream = _Stream(self) if shown and not self.terminal.json else None

@@ -217,7 +217,7 @@ class AnswerOptions:
             "--focus",
             panel=_ANSWER,
             help="Most entries that the answer is written from, 0 for all of the pot.",
-            show_default="the task's own, or 0",
+            show_default="the task's own, else the model's",
         ),
     ] = None
     temperature: Annotated[

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from engine.errors import SettingsError
 from engine.estimate import capacity_for
 from engine.settings import GenerationSettings, PotSettings
+from infinipot_cli.catalog import find
 from infinipot_cli.errors import UsageError
 from infinipot_cli.options import (
     ON_INTERRUPT,
@@ -73,15 +74,24 @@ def catalyst_ids(framing: Framing, wish: Wish) -> list[int]:
     return framing.suffix_ids(wish.after if wish.catalyst.text is None else wish.catalyst.text)
 
 
-def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings) -> GenerationSettings:
-    """How to write: flags, else the task's own; a length that nobody asked for never fills a small pot."""
+def usual_focus(task: Task, model: str) -> int | None:
+    """Entries that an answer is written from where no flag says: the task's own, else, for a question, the model's."""
+    if task.focus is not None or not task.asks:
+        return task.focus
+    entry = find(model)
+    return entry.focus if entry else None
+
+
+def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings, model: str) -> GenerationSettings:
+    """How to write: flags, else the task's own, else the model's; a length that nobody asked for never fills a small
+    pot."""
     tokens = answer.max_tokens
     if tokens is None:
         tokens = wish.max_new_tokens or _DEFAULT_TOKENS
         if pot.bounded:
             tokens = min(tokens, max(pot.capacity // 4, 1))
     temperature = answer.temperature if answer.temperature is not None else wish.task.temperature or 0.0
-    focus = answer.focus if answer.focus is not None else wish.task.focus
+    focus = answer.focus if answer.focus is not None else usual_focus(wish.task, model)
     return GenerationSettings(tokens, temperature, answer.top_p, answer.seed, focus=focus or None)
 
 

@@ -166,6 +166,19 @@ def test_options_reach_the_engine(book: Path) -> None:
     assert (model.model, model.device, model.dtype, model.offline) == ("tiny", "cpu", "float16", True)
 
 
+@pytest.mark.parametrize(
+    ("model", "flags", "focus"),
+    [("smollm2-135m-reader", [], 512), ("tiny", [], None), ("smollm2-135m-reader", ["--focus", "0"], None)],
+)
+def test_a_question_is_answered_from_as_many_entries_as_suit_the_model(
+    book: Path, model: str, flags: list[str], focus: int | None
+) -> None:
+    bench = FakeWorkbench()
+    assert invoke("ask", book, "Who?", "--model", model, *flags, bench=bench).code == 0
+    assert invoke("summarize", book, "--model", model, bench=bench).code == 0
+    assert [written.focus for written in bench.generations] == [focus, None]
+
+
 def test_pot_size_becomes_entries_of_this_model(book: Path) -> None:
     bench = FakeWorkbench()
     assert invoke("ask", book, "Who?", "--pot-size", "1M", bench=bench).code == 0

@@ -14,7 +14,6 @@ from engine.models import load_model
 from engine.reader import Reader
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli.memory import Proofs
-from infinipot_cli.prompts import load_task
 
 
 class InfiniPot:
@@ -23,8 +22,7 @@ class InfiniPot:
     def __init__(self, job: Job) -> None:
         torch.set_num_threads(job.threads)
         self.settings = PotSettings.from_dict(job.settings)
-        focus = load_task("question", {}).focus
-        self.generation = GenerationSettings(max_new_tokens=job.new_tokens, focus=focus)
+        self.generation = GenerationSettings(max_new_tokens=job.new_tokens)
         self.model = load_model(job.model, device="cpu", dtype="float32", offline=True, admitted=Proofs())
         self.stops = stop_tokens(self.model.module, self.model.tokenizer)
         # An id that is never written: the engine would fall back on the tokenizer's stop token.

@@ -22,6 +22,7 @@ from infinipot_cli.bench.results import Results, digest
 from infinipot_cli.errors import UsageError, is_out_of_memory
 from infinipot_cli.prompts import Task
 from infinipot_cli.wishes import check_room as require_room
+from infinipot_cli.wishes import usual_focus
 from infinipot_cli.workbench import Framing, Session, Stats
 
 Label = int | float | str
@@ -230,13 +231,13 @@ def run_all(
 ) -> list[Outcome]:
     """Every case under every setup, in the order of the cases; each outcome a line of ``out`` as soon as it is known.
 
-    Answers are written from as many entries as the task says, unless ``generation`` or the setup says it.
+    Answers are written from as many entries as suits task and model, unless ``generation`` or the setup says it.
     ``bench`` is the benchmark's name and ``about`` whatever else its outcomes depend on; both are part of what an
     outcome is known by. Outcomes that ``out`` holds already, of the same case, setup, wording, model and version,
     are taken from there. Raises UsageError for a file that holds something else than results, or for two cases of
     one id, or two setups of one name.
     """
-    generation = replace(generation, focus=generation.focus or task.focus)
+    generation = replace(generation, focus=generation.focus or usual_focus(task, session.name))
     _require_distinct("cases", [case.id for case in cases])
     _require_distinct("setups", [setup.name for setup in setups])
     header = {
