@@ -54,21 +54,39 @@ def convert_gguf(
     begins, and one when another process is waited for.
     Raises ModelError: unreadable file, unknown architecture, wrong tokenizer, disk full, not writable.
     """
-    expected = expected_manifest(about)
-    say = report or (lambda line: None)
 
-    def make(folder: Path, scratch: Path) -> None:
+    def make(folder: Path, scratch: Path, say: Report) -> None:
         gguf = source if isinstance(source, Path) else source(scratch)
         say(f"Converting {gguf.name} (once, about half a minute)…")
         model, tokenizer = _read(reader or read_gguf, gguf, full_precision=bool(transforms))
         check_tokenizer(tokenizer, model.config.vocab_size)
         apply_transforms(model, transforms)
         save(model, tokenizer, folder)
+
+    return make_model(target, about, make, report)
+
+
+def make_model(
+    target: Path,
+    about: Mapping[str, Any],
+    make: Callable[[Path, Path, Report], None],
+    report: Report | None = None,
+) -> bool:
+    """Have ``make(folder, scratch, say)`` fill ``target``, its manifest aside; True if made.
+
+    Not where the manifest says ``about`` already and the files are whole. ``say`` is ``report``, or nobody. Raises
+    ModelError.
+    """
+    expected = expected_manifest(about)
+    say = report or (lambda line: None)
+
+    def fill(folder: Path, scratch: Path) -> None:
+        make(folder, scratch, say)
         write_manifest(folder, expected)
 
     return make_once(
         target,
-        make,
+        fill,
         lambda: flaw(target, expected) is None,
         waiting=lambda: say("Another process is preparing this model; waiting for it…"),
     )

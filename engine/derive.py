@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.convert import Report, WeightTransform, expected_manifest, require_complete
+from engine.convert import Report, WeightTransform, make_model, require_complete
 from engine.errors import ModelError
-from engine.folders import MANIFEST, flaw, make_once, write_manifest
+from engine.folders import MANIFEST
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,10 +32,8 @@ def derive_folder(
     if ``base`` is what it makes without transforms and the transforms look at a weight as float16 only.
     Raises ModelError: an unreadable folder, weights that are not those of the transforms, disk full, not writable.
     """
-    expected = expected_manifest(about)
-    say = report or (lambda line: None)
 
-    def make(folder: Path, scratch: Path) -> None:
+    def make(folder: Path, scratch: Path, say: Report) -> None:
         say(f"Making {target.name} from {base.name} (once, some seconds)…")
         for item in sorted(base.iterdir()):
             if item.suffix == WEIGHTS:
@@ -43,14 +41,8 @@ def derive_folder(
             elif item.is_file() and item.name != MANIFEST:
                 shutil.copyfile(item, folder / item.name)
         require_complete(transforms)
-        write_manifest(folder, expected)
 
-    return make_once(
-        target,
-        make,
-        lambda: flaw(target, expected) is None,
-        waiting=lambda: say("Another process is preparing this model; waiting for it…"),
-    )
+    return make_model(target, about, make, report)
 
 
 def _change_weights(source: Path, target: Path, transforms: Sequence[WeightTransform]) -> None:

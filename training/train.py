@@ -32,7 +32,7 @@ from infinipot_cli.models import resolve
 from infinipot_cli.prompts import load_catalyst
 from training.checkpoint import load_state, save_adapter, save_state
 from training.corpus import rows
-from training.layout import Layout, Tree, pack, packs, wording
+from training.layout import Layout, Pack, Tree, pack, packs, wording
 from training.lora import LoraLinear, add_lora, lora_state, set_lora_state
 from training.through_pot import PotTree, pot_course, pot_loss, read_whole
 
@@ -235,30 +235,25 @@ class Run:
 def pack_loss(model: Model, trees: Sequence[Tree]) -> Tensor:
     """Weighted sum of -log p of the answer tokens of ``trees``, read in one row."""
     row = pack(trees)
-    device = model.device
-    hidden = model.base(
-        input_ids=row.ids[None].to(device),
-        position_ids=row.positions[None].to(device),
-        attention_mask=_additive(row.mask, model.dtype)[None, None].to(device),
-        use_cache=False,
-    ).last_hidden_state[0]
-    logits = model.logits(hidden[row.predict.to(device)]).float()
-    losses = torch.nn.functional.cross_entropy(logits, row.targets.to(device), reduction="none")
-    return (losses * row.weights.to(device)).sum()
+    return _row_loss(model, row, row.mask, row.positions, use_cache=False)
 
 
 def read_loss(model: Model, tree: Tree) -> Tensor:
     """The same for one long document, which the engine reads without gradients; they reach questions and answers."""
     row = pack([Tree([], tree.branches)])
-    device = model.device
     cache = read_whole(model, tree.trunk)
-    seen = torch.ones(len(row.ids), len(tree.trunk), dtype=torch.bool)
+    mask = torch.cat([torch.ones(len(row.ids), len(tree.trunk), dtype=torch.bool), row.mask], 1)
+    return _row_loss(model, row, mask, row.positions + len(tree.trunk), past_key_values=cache, use_cache=True)
+
+
+def _row_loss(model: Model, row: Pack, mask: Tensor, positions: Tensor, **cache: Any) -> Tensor:
+    """The loss of a row of n tokens at ``positions`` [n] that see of all m what ``mask`` [n, m] says."""
+    device = model.device
     hidden = model.base(
         input_ids=row.ids[None].to(device),
-        position_ids=(row.positions + len(tree.trunk))[None].to(device),
-        attention_mask=_additive(torch.cat([seen, row.mask], 1), model.dtype)[None, None].to(device),
-        past_key_values=cache,
-        use_cache=True,
+        position_ids=positions[None].to(device),
+        attention_mask=_additive(mask, model.dtype)[None, None].to(device),
+        **cache,
     ).last_hidden_state[0]
     logits = model.logits(hidden[row.predict.to(device)]).float()
     losses = torch.nn.functional.cross_entropy(logits, row.targets.to(device), reduction="none")
@@ -266,7 +261,7 @@ def read_loss(model: Model, tree: Tree) -> Tensor:
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Zero where ``mask`` [n, n] sees, the lowest number elsewhere: every kernel takes this form."""
+    """Zero where ``mask`` [n, m] sees, the lowest number elsewhere: every kernel takes this form."""
     return torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 

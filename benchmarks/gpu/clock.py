@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -54,20 +53,3 @@ class Deadline:
         """A deadline in ``seconds``, but no later than this one."""
         limit = self.left if seconds is None else min(seconds, self.left)
         return Deadline(None if limit == float("inf") else limit)
-
-
-class Arrivals:
-    """transformers' streamer protocol: when it was made, and when each new token came."""
-
-    def __init__(self) -> None:
-        self.began = time.perf_counter()
-        self.times: list[float] = []
-        self._prompt = True
-
-    def put(self, _: Any) -> None:
-        if not self._prompt:
-            self.times.append(time.perf_counter())
-        self._prompt = False
-
-    def end(self) -> None:
-        """Nothing is left to do."""

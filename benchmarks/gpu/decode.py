@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from transformers import CompileConfig, GenerationConfig, StaticCache
 
+from benchmarks.arrivals import Arrivals
 from benchmarks.gpu import rates, static
 from benchmarks.gpu.arithmetic import written_bytes
-from benchmarks.gpu.clock import Arrivals
 from benchmarks.gpu.models import noise, some_ids
 from benchmarks.gpu.reading import PREFIX, QUESTION
 from benchmarks.gpu.shapes import Shape

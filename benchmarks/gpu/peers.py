@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from transformers import DynamicCache, GenerationConfig
 
+from benchmarks.arrivals import Arrivals
 from benchmarks.gpu import memory, rates
-from benchmarks.gpu.clock import Arrivals, Deadline, wait
+from benchmarks.gpu.clock import Deadline, wait
 from benchmarks.gpu.models import give_back, noise, some_ids
 from benchmarks.gpu.reading import PREFIX, QUESTION
 from benchmarks.gpu.shapes import Shape

@@ -14,26 +14,11 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.arrivals import Arrivals
 from benchmarks.bm25 import ranked
 from benchmarks.peers.common import Answer, Case, Job, until_stop
 
 PASSAGE_WORDS = 100
-
-
-class _Clock:
-    """transformers' streamer protocol: when each new token came."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-        self._prompt = True
-
-    def put(self, _: Any) -> None:
-        if not self._prompt:
-            self.times.append(time.perf_counter())
-        self._prompt = False
-
-    def end(self) -> None:
-        pass
 
 
 class Full:
@@ -67,7 +52,7 @@ class Full:
     def write(self, ids: Sequence[int], document: int, began: float, **parts: float) -> Answer:
         """Generate from ``ids``; the clock has run since ``began``."""
         prompt = torch.tensor([list(ids)])
-        clock = _Clock()
+        clock = Arrivals()
         with self.press(len(ids)):
             output = self.model.generate(
                 prompt,
