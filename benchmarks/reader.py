@@ -40,9 +40,11 @@ from infinipot_cli.bench.options import ResultOptions, parse_lengths, parse_list
 from infinipot_cli.bench.results import Results
 from infinipot_cli.bench.running import run_watched
 from infinipot_cli.bench.table import show
+from infinipot_cli.cache import cache_dir
 from infinipot_cli.catalog import DEFAULT, PLAIN
 from infinipot_cli.errors import UsageError, exit_code, explain
 from infinipot_cli.local import LocalSession, LocalWorkbench
+from infinipot_cli.models import resolve
 from infinipot_cli.options import ModelOptions
 from infinipot_cli.terminal import Terminal
 from infinipot_cli.units import show_seconds
@@ -116,20 +118,28 @@ def choice_of(options: argparse.Namespace) -> Choice:
 
 def open_model(terminal: Terminal, name: str, options: argparse.Namespace) -> LocalSession:
     """A model by name, or the plain one with an adapter FILE.safetensors merged in. Raises ModelError."""
-    adapter = Path(name) if name.endswith(".safetensors") else None
-    wanted = PLAIN.alias if adapter else name
+    adapter = _adapter(name)
+    wanted = str(merged_folder(adapter)) if adapter else name
     session = LocalWorkbench().load(ModelOptions(wanted, options.device, options.dtype, offline=True), terminal.say)
     if adapter is not None:
-        from engine.adapter import merge_transform
-        from engine.convert import apply_transforms
-
-        apply_transforms(session.model.module, [merge_transform(adapter)])
-        for weight in session.model.module.parameters():
-            weight.data = weight.half().to(weight.dtype)  # as it would be kept
         session.name = session.model.name = f"{PLAIN.alias} + {adapter}"
-        # The fingerprint that loading took is that of the plain weights.
-        vars(session.model).pop("identity", None)
     return session
+
+
+def _adapter(name: str) -> Path | None:
+    return Path(name) if name.endswith(".safetensors") else None
+
+
+def merged_folder(adapter: Path) -> Path:
+    """The plain model with ``adapter`` merged in, made as the shipped one is, kept in the cache. Raises ModelError."""
+    from engine.adapter import merge_transform
+    from engine.derive import derive_folder
+
+    base, digest = Path(resolve(PLAIN.alias, offline=True)), file_sha256(adapter)
+    folder = cache_dir() / "adapters" / digest[:16]
+    about = {"name": f"{PLAIN.alias} with {digest}", "adapter_sha256": digest}
+    derive_folder(base, folder, about, transforms=[merge_transform(adapter)])
+    return folder
 
 
 def measure(
@@ -142,6 +152,7 @@ def measure(
 ) -> list[Outcome]:
     """All outcomes of one model."""
     results = ResultOptions(out=options.out, seed=choice.seed)
+    focus = DEFAULT.focus if session.name.endswith(".safetensors") else None  # the other models are known by name
     found: list[Outcome] = []
     for job in jobs(choice, documents, session.count):
         terminal.say(f"{session.name}: {job.part}, {len(job.cases)} cases, {', '.join(s.name for s in job.setups)}")
@@ -153,7 +164,7 @@ def measure(
             results,
             name=BENCH,
             task=job.task,
-            generation=GenerationSettings(max_new_tokens=job.max_new_tokens),
+            generation=GenerationSettings(max_new_tokens=job.max_new_tokens, focus=focus if job.task.asks else None),
             scorer=score,
             about=about,
             part=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -208,4 +209,25 @@ def test_distilled_reading_teaches_every_layer():
     cache = poured(model, pot, tree.branches[0])
     assert cache.layers[0].keys.shape[2] <= held == pot.entries
     pot_loss(model, tree, 0.5).backward()
+    assert all(layer.lora_b.grad is not None and layer.lora_b.grad.abs().sum() > 0 for layer in layers.values())
+
+
+def test_an_answer_can_be_learnt_from_the_entries_in_focus_and_without_a_teacher():
+    model = fresh()
+    layers, _ = trained(model)
+    tree = replace(long_tree(100), focus=24, taught=False)
+    pot = read_into_pot(model, tree, tree.branches[0])
+    cache = poured(model, pot, tree.branches[0], tree.focus)
+    assert cache.layers[0].keys.shape[2] == pot.protected + 24 < pot.entries
+    loss = pot_loss(model, tree, 0.5)
+    with torch.no_grad():
+        pots = [read_into_pot(model, tree, branch) for branch in tree.branches]
+        wanted = 0.0
+        for own, branch in zip(pots, tree.branches, strict=True):
+            predicted = answer_logits(model, own, branch, 24).log_softmax(-1)
+            wanted -= (
+                sum(float(predicted[i, token]) for i, token in enumerate(branch.answer)) / len(branch.answer) ** 0.5
+            )
+    assert float(loss.detach()) == pytest.approx(wanted, rel=1e-4)
+    loss.backward()
     assert all(layer.lora_b.grad is not None and layer.lora_b.grad.abs().sum() > 0 for layer in layers.values())

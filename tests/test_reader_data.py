@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from infinipot_cli.prompts import load_task
 from training.average import averaged
-from training.corpus import Ask, Text, _told, answers_in, group_of, split_of
+from training.corpus import Ask, Text, _ask, _split, _told, _told_whole, answers_in, group_of, split_of
 from training.needles import needle
 from training.negatives import NOT_SAID, near_miss, swapped
 from training.prepare import LONG_RANGE, LONGEST, _parts, _reading
@@ -126,6 +126,33 @@ def test_a_lead_is_told_in_a_form_that_it_is_long_enough_for(count, turn):
 def test_every_form_of_a_summary_is_told_of_a_long_lead():
     lead = [f"Sentence {number}." for number in range(20)]
     assert {_told(lead, turn)[0] for turn in range(6)} == set(load_task("summary", {}).variants)
+
+
+@given(st.integers(1, 30), st.integers(0, 3))
+def test_a_whole_summary_is_told_whole_in_a_form_with_room_for_it(count, turn):
+    sentences = [f"Sentence {number} is here." for number in range(count)]
+    variant, told = _told_whole(sentences, turn)
+    assert variant in load_task("summary", {}).variants
+    assert re.findall(r"Sentence \d+ is here\.", told) == sentences
+    if variant == "long-paragraph":
+        assert len(told.split("\n\n")) == 3
+    elif variant.endswith("bullets"):
+        most = {"short": 3, "medium": 6, "long": 12}[variant.partition("-")[0]]
+        assert len(told.split("\n")) == count <= most
+
+
+def test_sentences_are_split_at_their_ends_only():
+    text = 'It cost 3.5 million (in 1990). "So it did", he said,\nin 1991. No more.'
+    assert _split(text) == ["It cost 3.5 million (in 1990).", '"So it did", he said, in 1991.', "No more."]
+
+
+def test_of_several_answers_the_commonest_or_the_fullest_is_taught():
+    answers = ["four shillings", "three pounds four shillings", "four shillings."]
+    context = "He paid three pounds four shillings."
+    assert _ask("What did he pay?", answers, context).answer == "four shillings"
+    fullest = _ask("What did he pay?", answers, context, fullest=True)
+    assert fullest.answer == "three pounds four shillings"
+    assert fullest.accepted == ("four shillings", "three pounds four shillings")
 
 
 @given(st.floats(0, 1))

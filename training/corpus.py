@@ -33,6 +33,9 @@ _RULES = {"whendid", "whendid2", "born", "died", "bornin", "studied", "whoby", "
 _MOST_WORDS = 8
 #: Characters of an article that is to be summarised, in turn.
 SUMMARISED = (1800, 3600, 5400)
+#: Characters of the longest textbook section or article that is summarised out of a pot, and of the longest meeting or
+#: story: about 3,000 and 8,000 tokens.
+LONGEST_SECTION, LONGEST_STORY = 13_000, 32_000
 
 
 @dataclass(frozen=True)
@@ -77,26 +80,26 @@ def split_of(group: str, seed: int) -> Split:
     return "final" if place < 2 * HELD_BACK else "training"
 
 
-def extractive(corpus: Path, name: str) -> list[Text]:
+def extractive(corpus: Path, name: str, fullest: bool = False) -> list[Text]:
     """Passages of one QA set with their questions, answered in the passage's words."""
     texts: dict[str, Text] = {}
     for row in rows(corpus / "qa" / f"{name}.jsonl"):
         context = row["context"].strip()
         text = texts.setdefault(context, Text(name, row["lic"], group_of(row["title"], context), context))
-        if ask := _ask(row["question"], row["answers"], context):
+        if ask := _ask(row["question"], row["answers"], context, fullest):
             text.asks.append(ask)
     return [text for text in texts.values() if text.asks]
 
 
-def _ask(question: str, answers: list[str], context: str) -> Ask | None:
-    """A question with its best answer, or None where no literal answer is short."""
+def _ask(question: str, answers: list[str], context: str, fullest: bool = False) -> Ask | None:
+    """A question with the answer that most gave, or the ``fullest``; None where no literal answer is short."""
     accepted = [_trimmed(answer) for answer in answers]
     literal = [answer for answer in accepted if answer in context and 0 < len(answer.split()) <= _MOST_WORDS]
     question = " ".join(question.split())
     if not literal or len(question) < 8:
         return None
     votes = Counter(normalised(answer) for answer in literal)
-    best = max(literal, key=lambda answer: (votes[normalised(answer)], -len(answer)))
+    best = max(literal, key=len if fullest else lambda answer: (votes[normalised(answer)], -len(answer)))
     return Ask(_sentence(question), best, tuple(dict.fromkeys(accepted)), "extractive") if normalised(best) else None
 
 
@@ -109,7 +112,7 @@ def _sentence(question: str) -> str:
     return question if question.endswith("?") else question.rstrip(" .") + "?"
 
 
-def sentences(corpus: Path) -> list[Text]:
+def sentences(corpus: Path, fullest: bool = False) -> list[Text]:
     """Single sentences of Wikipedia with questions about nearly every word of theirs (QAMR)."""
     titles = {article["id"]: article["title"] for article in articles(corpus)}
     texts: dict[str, Text] = {}
@@ -117,7 +120,7 @@ def sentences(corpus: Path) -> list[Text]:
         context, article = row["context"].strip(), row["id"].split(":")[2]
         group = group_of(titles.get(article, f"article {article}"), context)
         text = texts.setdefault(context, Text("qamr_wiki", row["lic"], group, context))
-        if ask := _ask(row["question"], row["answers"], context):
+        if ask := _ask(row["question"], row["answers"], context, fullest):
             text.asks.append(ask)
     return [text for text in texts.values() if text.asks]
 
@@ -147,10 +150,10 @@ def wiki_rules(corpus: Path) -> list[Text]:
     return found
 
 
-def reading(corpus: Path) -> dict[str, list[Text]]:
-    """Every passage with questions, by source."""
-    made = {"wiki_rules": wiki_rules(corpus), "qamr_wiki": sentences(corpus)}
-    return {name: extractive(corpus, name) for name in _EXTRACTIVE} | made
+def reading(corpus: Path, fullest: bool = False) -> dict[str, list[Text]]:
+    """Every passage with questions, by source; of several accepted answers the ``fullest``, or what most gave."""
+    made = {"wiki_rules": wiki_rules(corpus), "qamr_wiki": sentences(corpus, fullest)}
+    return {name: extractive(corpus, name, fullest) for name in _EXTRACTIVE} | made
 
 
 def prose(corpus: Path, length: int = 1400) -> list[Text]:
@@ -202,6 +205,85 @@ def _told(lead: Sequence[str], turn: int) -> tuple[str, str]:
     variant, count, between = forms[turn % len(forms)]
     points = [f"- {sentence}" for sentence in lead] if between == "\n" else lead
     return variant, between.join(points[:count])
+
+
+def long_summaries(corpus: Path) -> dict[str, list[Text]]:
+    """Long documents with summaries by people, by source: textbook sections, articles, meetings, stories."""
+    return {
+        "openstax": _textbooks(corpus),
+        "wiki_long": _long_articles(corpus),
+        "qmsum_train": _meetings(corpus),
+        "squality_train": _stories(corpus),
+    }
+
+
+def _textbooks(corpus: Path) -> list[Text]:
+    """Sections of textbooks with the summaries that end them."""
+    found = []
+    for path in sorted((corpus / "textbooks").glob("*.jsonl")):
+        for row in rows(path):
+            text, summary = row["text"].strip(), " ".join(row["summary"].split())
+            if 2500 < len(text) < LONGEST_SECTION and 40 < len(summary.split()) < 220 and len(text) > 5 * len(summary):
+                group = group_of(f"{row['book']} {row['module']}", text)
+                variant, told = _told_whole(_split(summary), len(found))
+                found.append(_summary(Text("openstax", "CC BY 4.0 (OpenStax)", group, text), told, variant))
+    return found
+
+
+def _long_articles(corpus: Path) -> list[Text]:
+    """Long articles with the first sentences of their leads."""
+    found = []
+    for article in articles(corpus):
+        lead = _split(article["text"][: article["lead_chars"]])
+        if 5500 < len(article["text"]) < LONGEST_SECTION:
+            variant, told = _told(lead, len(found))
+            if 80 < len(told) < 1400:
+                group = group_of(article["title"], article["text"])
+                found.append(_summary(Text("wiki_long", _WIKI_LICENCE, group, article["text"]), told, variant))
+    return found
+
+
+def _meetings(corpus: Path) -> list[Text]:
+    """Transcripts of meetings."""
+    found = []
+    for row in rows(corpus / "summ" / "qmsum_train.jsonl"):
+        whole = [ask["answer"] for ask in row["questions"] if "summarize the whole meeting" in ask["query"].lower()]
+        if whole and len(row["document"]) < LONGEST_STORY:
+            text = Text("qmsum_train", row["lic"], group_of("", row["document"]), row["document"].strip())
+            variant, told = _told_whole(_split(whole[0]), len(found))
+            found.append(_summary(text, told, variant))
+    return found
+
+
+def _stories(corpus: Path) -> list[Text]:
+    """Short stories with the shortest of their summaries."""
+    found = []
+    for row in rows(corpus / "summ" / "squality_train.jsonl"):
+        plot = next(ask["summaries"] for ask in row["questions"] if "plot" in ask["query"])
+        text = Text("squality_train", row["lic"], group_of("", row["document"]), row["document"].strip())
+        variant, told = _told_whole(_split(min(plot, key=len)), len(found))
+        found.append(_summary(text, told, variant))
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """Sentences of a text."""
+    return re.split(r"(?<=[a-z0-9)\"”]\.) (?=[A-Z“\"])", " ".join(text.split()))
+
+
+def _told_whole(sentences: Sequence[str], turn: int) -> tuple[str, str]:
+    """A whole summary in a form of prompts/summary.yaml that has room for it, in turn."""
+    points = "\n".join(f"- {sentence}" for sentence in sentences)
+    if len(sentences) <= 2:
+        return "short-paragraph", " ".join(sentences)
+    if len(sentences) <= 6:
+        bullets = "short-bullets" if len(sentences) == 3 else "medium-bullets"
+        return (bullets, points) if turn % 2 else ("medium-paragraph", " ".join(sentences))
+    if turn % 2 and len(sentences) <= 12:
+        return "long-bullets", points
+    third = -(-len(sentences) // 3)
+    paragraphs = [sentences[start : start + third] for start in range(0, len(sentences), third)]
+    return "long-paragraph", "\n\n".join(map(" ".join, paragraphs))
 
 
 def _summary(text: Text, summary: str, variant: str = "short-paragraph") -> Text:

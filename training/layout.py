@@ -138,6 +138,11 @@ def _mask(owner: Tensor) -> Tensor:
     return kin.tril()
 
 
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Zero where ``mask`` [n, m] sees, the lowest number elsewhere: every kernel takes this form."""
+    return torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+
+
 def packs(trees: Sequence[Tree], tokens: int) -> Iterator[list[Tree]]:
     """Trees in order, in lists of at most ``tokens`` tokens (or of one tree that is longer)."""
     waiting: list[Tree] = []

@@ -63,7 +63,11 @@ LONG = {
     "chat": 0.03,
     "prose": 0.05,
 }
-MIXES = {"reading": MIX, "general": GENERAL, "long": LONG}
+#: The same for long documents that are summarised out of a pot.
+TOLD = {"openstax": 0.62, "wiki_long": 0.28, "qmsum_train": 0.05, "squality_train": 0.05}
+MIXES = {"reading": MIX, "general": GENERAL, "long": LONG, "told": TOLD}
+#: Sources that are no questions about passages, with what is asked of them.
+TASKS = dict.fromkeys(("summary", *TOLD), "summary") | {"chat": "chat", "prose": "prose"}
 #: Sources whose questions name what they are about, so that passages can stand beside others: from the same
 #: document at this share, else from any.
 JOINABLE = {"squadshifts_new_wiki": 0.5, "wiki_rules": 0.5, "fairytaleqa_train": 1.0}
@@ -81,7 +85,7 @@ Pools = Mapping[str, Sequence[Text]]
 
 def main() -> None:
     options = _options()
-    pools = _pools(options.corpus)
+    pools = _pools(options.corpus, options.fullest)
     options.out.mkdir(parents=True, exist_ok=True)
     counts = {"training": options.documents, "tuning": options.held_back, "final": options.held_back}
     for split in get_args(Split):
@@ -99,17 +103,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("training/data"))
     parser.add_argument("--documents", type=int, default=9000)
     parser.add_argument("--held-back", type=int, default=1200, help="documents of the tuning and of the final set")
-    parser.add_argument("--mix", choices=MIXES, default="reading", help="shares of the sources; long: longer documents")
+    parser.add_argument("--mix", choices=MIXES, default="reading", help="shares of the sources")
+    parser.add_argument("--fullest", action="store_true", help="teach the fullest accepted answer, not the commonest")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
 
-def _pools(folder: Path) -> dict[str, list[Text]]:
-    return corpus.reading(folder) | {
-        "summary": corpus.summaries(folder),
-        "chat": corpus.chat(folder),
-        "prose": corpus.prose(folder),
-    }
+def _pools(folder: Path, fullest: bool) -> dict[str, list[Text]]:
+    others = {"summary": corpus.summaries(folder), "chat": corpus.chat(folder), "prose": corpus.prose(folder)}
+    return corpus.reading(folder, fullest) | corpus.long_summaries(folder) | others
 
 
 def _documents(pools: Pools, count: int, mix: str, rng: random.Random) -> Iterator[dict[str, Any]]:
@@ -123,8 +125,8 @@ def _documents(pools: Pools, count: int, mix: str, rng: random.Random) -> Iterat
                 continue
             waiting = waiting or _shuffled(pools[source], rng)
             text = waiting.pop()
-            if source in ("summary", "chat", "prose"):
-                yield _row(text, task=source)
+            if source in TASKS:
+                yield _row(text, task=TASKS[source])
             else:
                 parts = _parts(text, kin[source][text.group], pools[source], mix == "long", rng)
                 yield _row(_reading(parts, kin[source][text.group], pools[source], rng))

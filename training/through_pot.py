@@ -17,34 +17,47 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from engine.ccd import make_room
+from engine.filling import make_room, ready
 from engine.model import Model
 from engine.pot import Batch, Pot
 from engine.pour import pour
 from engine.reader import Reader
 from engine.settings import PotSettings
-from training.layout import Branch, Layout, Tree, pack
+from training.layout import Branch, Layout, Tree, additive, pack
 
 #: Sources whose questions still mean one thing when several documents stand together.
 SOURCES = ("squadshifts_new_wiki", "wiki_rules", "needles")
 SLACK = 16  # entries left free behind the answer, as `ask` leaves room for a longer one
+TOLD_POTS = (512, 2048)  # capacities of pots that are summarised
 
 
 @dataclass
 class PotTree(Tree):
-    """A document, its questions, and the pot that it is read into. ``prefix`` tokens of the trunk are protected."""
+    """A document, its questions, and the pot that it is read into. ``prefix`` tokens of the trunk are protected.
+
+    Answers are written from ``focus`` entries at most (None: all). With ``taught`` there is a teacher beside the gold
+    answer.
+    """
 
     prefix: int = 0
     settings: PotSettings = field(default_factory=PotSettings)
     catalyst: list[int] | None = None  # None: each question is its own catalyst (CaP-Q)
+    focus: int | None = None
+    taught: bool = True
 
 
 def pot_course(
-    layout: Layout, documents: Sequence[Mapping[str, Any]], tokens: int, seed: int, catalyst: str
+    layout: Layout,
+    documents: Sequence[Mapping[str, Any]],
+    tokens: int,
+    seed: int,
+    catalyst: str,
+    focus: int | None = None,
 ) -> list[PotTree]:
-    """As many long documents as ``tokens`` allow, each with its own random pot; short ones first.
+    """As many long documents with questions as ``tokens`` allow, each with its own random pot; short ones first.
 
-    ``catalyst`` is the text of the general catalyst (CaP-G), which half of the pots are distilled with.
+    ``catalyst`` is the text of the general catalyst (CaP-G), which half of the pots are distilled with; ``focus`` how
+    many entries an answer is written from.
     """
     rng = random.Random(seed)
     fitting = [row for row in documents if row["source"] in SOURCES]
@@ -57,8 +70,29 @@ def pot_course(
         # A question that is its own catalyst needs a reading of its own, a general catalyst serves them all.
         branches = tree.branches if general else tree.branches[:1]
         settings = random_pot(len(tree.trunk), prefix, rng)
-        lessons.append(PotTree(tree.trunk, branches, prefix, settings, general))
+        lessons.append(PotTree(tree.trunk, branches, prefix, settings, general, focus))
     return sorted(lessons, key=lambda tree: math.log(len(tree)) + rng.gauss(0, 0.3))
+
+
+def told_course(
+    layout: Layout, documents: Sequence[Mapping[str, Any]], tokens: int, seed: int, catalyst: str
+) -> list[PotTree]:
+    """As many documents to be summarised as ``tokens`` allow, in random order, each from a pot of its own (CaP-G).
+
+    They have no teacher: reading a whole story with gradients' worth of memory would cost more than all the rest.
+    """
+    rng = random.Random(seed)
+    general = layout.suffix(catalyst)
+    lessons: list[PotTree] = []
+    for row in rng.sample(documents, len(documents)):
+        if sum(map(len, lessons)) >= tokens:
+            break
+        tree = layout.tree(row)
+        capacity = int(math.exp(rng.uniform(*map(math.log, TOLD_POTS))))
+        settings = PotSettings(capacity=capacity, distilled=int(capacity * rng.uniform(0.35, 0.65)), method="cap")
+        prefix = len(layout.prefix(row["task"]))
+        lessons.append(PotTree(tree.trunk, tree.branches, prefix, settings, general, taught=False))
+    return lessons
 
 
 def joined(rows: Sequence[Mapping[str, Any]], rng: random.Random) -> dict[str, Any]:
@@ -84,20 +118,22 @@ def pot_loss(model: Model, tree: PotTree, share: float) -> Tensor:
 
     Gradients reach the adapter where it reads question and answer; the pot's entries are constants.
     """
-    teacher = full_text_logits(model, tree)
-    total = teacher.new_zeros(())
+    teacher = full_text_logits(model, tree) if tree.taught else None
+    total = torch.zeros((), device=model.device)
     done = 0
     pot: Pot | None = None
     for branch in tree.branches:
         if pot is None or tree.catalyst is None:
             pot = read_into_pot(model, tree, branch)
         count = len(branch.answer)
-        logits = answer_logits(model, pot, branch)
+        logits = answer_logits(model, pot, branch, tree.focus)
         target = torch.tensor(branch.answer, device=logits.device)
-        gold = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
-        wanted = teacher[done : done + count].log_softmax(-1)
-        gap = torch.nn.functional.kl_div(logits.log_softmax(-1), wanted, log_target=True, reduction="sum")
-        total = total + ((1 - share) * gold + share * gap) * count**-0.5
+        loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
+        if teacher is not None:
+            wanted = teacher[done : done + count].log_softmax(-1)
+            gap = torch.nn.functional.kl_div(logits.log_softmax(-1), wanted, log_target=True, reduction="sum")
+            loss = (1 - share) * loss + share * gap
+        total = total + loss * count**-0.5
         done += count
     return total
 
@@ -109,15 +145,15 @@ def full_text_logits(model: Model, tree: Tree) -> Tensor:
     hidden = model.base(
         input_ids=row.ids[None].to(model.device),
         position_ids=row.positions[None].to(model.device),
-        attention_mask=row.mask[None, None].to(model.device),
+        attention_mask=additive(row.mask, model.dtype)[None, None].to(model.device),
         use_cache=False,
     ).last_hidden_state[0]
     return model.logits(hidden[row.predict.to(model.device)]).float()
 
 
-def answer_logits(model: Model, pot: Pot, branch: Branch) -> Tensor:
+def answer_logits(model: Model, pot: Pot, branch: Branch, focus: int | None = None) -> Tensor:
     """Logits of the answer's tokens [n, V] from the distilled document, with gradients; the pot stays as it is."""
-    cache = poured(model, pot, branch)
+    cache = poured(model, pot, branch, focus)
     entries = cache.get_seq_length()
     ids = torch.tensor(branch.prompt + branch.answer, device=model.device)
     positions = torch.arange(entries, entries + len(ids), device=model.device)
@@ -127,10 +163,11 @@ def answer_logits(model: Model, pot: Pot, branch: Branch) -> Tensor:
     return model.logits(hidden[len(branch.prompt) - 1 : -1]).float()
 
 
-def poured(model: Model, pot: Pot, branch: Branch) -> DynamicCache:
+def poured(model: Model, pot: Pot, branch: Branch, focus: int | None = None) -> DynamicCache:
     """A stock cache of constants, with room made for question and answer as ``generate`` makes it."""
     pot = pot.copy()
-    make_room(model, pot, _need(branch), torch.tensor(branch.prompt))
+    if not ready(pot, _need(branch), focus):
+        make_room(model, pot, _need(branch), torch.tensor(branch.prompt), focus)
     return _constants(pour(model, pot))
 
 

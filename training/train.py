@@ -3,6 +3,9 @@
     python training/train.py [--data training/data/training.jsonl] [--out training/runs/first] [--tokens 450000]
     python training/train.py --pot --start training/runs/first/adapter.safetensors --out training/runs/pot
 
+``--pot`` reads every document through a pot; ``--pot-tokens`` and ``--told`` put as many tokens of such lessons, and
+lessons of documents to be summarised, among the plain ones.
+
 Resumes from the checkpoint in --out where there is one (--fresh starts anew). Writes there: adapter.safetensors
 (bfloat16 factors), state-*.* (float32 factors, optimizer, place; every file under 16 MiB), log.jsonl (one line per
 step). ``--tokens`` is the length of the whole run, and with it of the learning rate's schedule: warmup, constant,
@@ -28,13 +31,14 @@ from torch import Tensor
 
 from engine.model import Model
 from engine.models import load_model
+from infinipot_cli.catalog import DEFAULT
 from infinipot_cli.models import resolve
 from infinipot_cli.prompts import load_catalyst
 from training.checkpoint import load_state, save_adapter, save_state
 from training.corpus import rows
-from training.layout import Layout, Pack, Tree, pack, packs, wording
+from training.layout import Layout, Pack, Tree, additive, pack, packs, wording
 from training.lora import LoraLinear, add_lora, lora_state, set_lora_state
-from training.through_pot import PotTree, pot_course, pot_loss, read_whole
+from training.through_pot import PotTree, pot_course, pot_loss, read_whole, told_course
 
 
 @dataclass
@@ -52,7 +56,7 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(options.threads)
     model = load_model(resolve(options.model), dtype=options.dtype, offline=True)
-    if model.device.type == "cpu" and not options.pot:
+    if model.device.type == "cpu":
         # Plain matrix products: for rows this short, the fused kernel's backward pass on the CPU is slower.
         model.module.set_attn_implementation("eager")
     layers = add_lora(model.module, options.rank, options.alpha, options.seed)
@@ -94,7 +98,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--save-every", type=int, default=20)
     parser.add_argument("--start", type=Path, help="adapter.safetensors of another run to start from")
     parser.add_argument("--pot", action="store_true", help="read through pots of random size (through_pot.py)")
-    parser.add_argument("--kl", type=float, default=0.5, help="with --pot: share of the teacher in the loss")
+    parser.add_argument("--pot-tokens", type=int, default=0, help="of --tokens, those whose questions go through pots")
+    parser.add_argument("--told", type=Path, help="prepared documents to be summarised out of pots")
+    parser.add_argument("--told-tokens", type=int, default=0, help="of --tokens, those of --told")
+    parser.add_argument("--kl", type=float, default=0.5, help="through pots: share of the teacher in the loss")
     parser.add_argument("--check", type=Path, help="prepared documents held back, to print the loss on at the end")
     parser.add_argument("--check-documents", type=int, default=150)
     parser.add_argument("--fresh", action="store_true")
@@ -105,10 +112,18 @@ def _options() -> argparse.Namespace:
 
 def _plan(model: Model, options: argparse.Namespace) -> Sequence[Tree]:
     layout, documents = Layout(model), list(rows(options.data))
+    general = load_catalyst("cap-g", {}).text or ""
     if options.pot:
-        general = load_catalyst("cap-g", {}).text or ""
         return pot_course(layout, documents, options.tokens, options.seed, general)
-    return curriculum(layout, documents, options.tokens, options.seed, options.mixed)
+    plain = options.tokens - options.pot_tokens - options.told_tokens
+    plan = curriculum(layout, documents, plain, options.seed, options.mixed)
+    if options.pot_tokens:
+        plan += pot_course(layout, documents, options.pot_tokens, options.seed, general, DEFAULT.focus)
+    if options.told:
+        plan += told_course(layout, list(rows(options.told)), options.told_tokens, options.seed, general)
+    if options.mixed:
+        random.Random(options.seed).shuffle(plan)
+    return plan
 
 
 def curriculum(
@@ -179,12 +194,11 @@ class Run:
 
     def _losses(self, trees: Sequence[Tree]) -> Iterator[Tensor]:
         """Weighted sums of the answers' losses, one graph at a time."""
-        if self.options.pot:
-            yield from (pot_loss(self.model, tree, self.options.kl) for tree in trees if isinstance(tree, PotTree))
-        else:
-            short = [tree for tree in trees if len(tree.trunk) <= self.options.whole]
-            yield from (pack_loss(self.model, part) for part in packs(short, self.options.pack))
-            yield from (read_loss(self.model, tree) for tree in trees if len(tree.trunk) > self.options.whole)
+        yield from (pot_loss(self.model, tree, self.options.kl) for tree in trees if isinstance(tree, PotTree))
+        plain = [tree for tree in trees if not isinstance(tree, PotTree)]
+        short = [tree for tree in plain if len(tree.trunk) <= self.options.whole]
+        yield from (pack_loss(self.model, part) for part in packs(short, self.options.pack))
+        yield from (read_loss(self.model, tree) for tree in plain if len(tree.trunk) > self.options.whole)
 
     def _rate(self) -> float:
         """Warmup, constant, then linear to zero."""
@@ -252,17 +266,12 @@ def _row_loss(model: Model, row: Pack, mask: Tensor, positions: Tensor, **cache:
     hidden = model.base(
         input_ids=row.ids[None].to(device),
         position_ids=positions[None].to(device),
-        attention_mask=_additive(mask, model.dtype)[None, None].to(device),
+        attention_mask=additive(mask, model.dtype)[None, None].to(device),
         **cache,
     ).last_hidden_state[0]
     logits = model.logits(hidden[row.predict.to(device)]).float()
     losses = torch.nn.functional.cross_entropy(logits, row.targets.to(device), reduction="none")
     return (losses * row.weights.to(device)).sum()
-
-
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Zero where ``mask`` [n, m] sees, the lowest number elsewhere: every kernel takes this form."""
-    return torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 
 if __name__ == "__main__":
