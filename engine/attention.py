@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,8 @@ from engine.rope import RotaryKey, Rotation, Tables, rotate_by_head
 from engine.tiles import attend_in_tiles, suits
 
 NAME = "infinipot"
+#: The modules of FlashAttention 3 and 2; their functions take the same arguments.
+FLASH = ("flash_attn_interface", "flash_attn")
 
 
 @dataclass(frozen=True)
@@ -253,7 +256,7 @@ def _fused(
 
 
 def by_flash(
-    flash: Callable[..., Tensor],
+    flash: Callable[..., Any],
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -264,7 +267,7 @@ def by_flash(
     """FlashAttention, which is causal aligned bottom-right by itself and knows windows and softcaps: [1, T, Hq, Dv]."""
     # It takes [B, length, heads, D]; a window (left, right) leaves out the query's own position, and -1 is no bound.
     left = -1 if window is None else window - 1
-    return flash(
+    output = flash(
         query.transpose(1, 2),
         key.transpose(1, 2),
         value.transpose(1, 2),
@@ -273,22 +276,26 @@ def by_flash(
         window_size=(left, 0 if window is not None else -1),
         softcap=softcap or 0.0,
     )
+    return output[0] if isinstance(output, tuple) else output  # early releases of 3 give the log-sum-exp too
 
 
-def flash_attention(device: torch.device, dtype: torch.dtype) -> Callable[..., Tensor] | None:
-    """``flash_attn_func`` where it is installed and serves this device and dtype, else None."""
+def flash_attention(device: torch.device, dtype: torch.dtype) -> Callable[..., Any] | None:
+    """``flash_attn_func`` where it is installed and serves this device and dtype, else None: release 3, which is for
+    Hopper processors alone, before release 2."""
     if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16):
         return None
-    return _imported_flash()
+    hopper = torch.cuda.is_available() and torch.cuda.get_device_capability(device) == (9, 0)
+    return _imported_flash(FLASH if hopper else FLASH[1:])
 
 
 @cache
-def _imported_flash() -> Callable[..., Tensor] | None:
-    try:
-        from flash_attn import flash_attn_func
-    except (ImportError, OSError):  # OSError: built for another torch or CUDA
-        return None
-    return flash_attn_func
+def _imported_flash(modules: tuple[str, ...]) -> Callable[..., Any] | None:
+    for name in modules:
+        try:
+            return cast("Callable[..., Any]", import_module(name).flash_attn_func)
+        except (ImportError, OSError, AttributeError):  # OSError: built for another torch or CUDA
+            continue
+    return None
 
 
 def kernel_name(device: torch.device, dtype: torch.dtype, softcap: bool, sinks: bool) -> str:

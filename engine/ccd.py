@@ -91,18 +91,15 @@ class Distiller:
             raise
 
     def _take_in(self, batch: Batch) -> None:
-        start = {index: store.length for index, store in self.pot.stores.items()}
         full = self._free() == len(batch)
         catalyst = self.catalyst if full and self.method.attention else None
         read = int((batch.position >= 0).sum())  # while the batch lies on the host: the device is not waited for
         batch = batch.to(self.model.device)
         hidden, scores = forward(self.model, self.pot, batch.ids, catalyst)
-        novel = None
+        novel: Tensor | float = 0.0
         if self.method.novelty:
             novel = block_novelty(self.model, self.pot.last_hidden, hidden, batch.ids)
-        for index, store in self.pot.stores.items():
-            store.note(start[index], batch)
-            store.novelty[:, start[index] : store.length] = 0.0 if novel is None else novel
+        self.pot.note(batch, novel)
         if self.method.received:
             for index, attention in scores.items():
                 self.pot.stores[index].receive(attention, add=self.method.received == "sum")

@@ -20,18 +20,23 @@ def distil(pot: Pot, scores: dict[int, Tensor], count: int) -> None:
     """
     if pot.method.scoped:
         scores = agreed(scores, pot.settings.scope)
-    together = pot.method.scoped and pot.settings.scope == "pot"
-    chosen: Tensor | None = None
-    for store in pot.distilled_stores:
-        if count >= store.length - pot.protected:
-            continue
-        if chosen is None or not together:
-            candidates = candidates_of(pot, store, scores.get(store.spec.index))
-            chosen = pot.method.select(candidates, count, pot.settings) + pot.protected
-        store.keep(with_prefix(chosen[:1].expand(store.spec.kv_heads, -1) if together else chosen, pot.protected))
-        store.novelty *= pot.settings.decay
+    if count < pot.entries_distilled - pot.protected:
+        if pot.method.scoped and pot.settings.scope == "pot":
+            pot.keep(_chosen(pot, pot.distilled_stores[0], scores, count)[0])
+        else:
+            for store in pot.distilled_stores:
+                store.keep(_chosen(pot, store, scores, count))
+        if pot.settings.decay != 1.0:
+            for store in pot.distilled_stores:
+                store.novelty.mul_(pot.settings.decay)
     keep_windows(pot)
     pot.cycles += 1
+
+
+def _chosen(pot: Pot, store: PotLayer, scores: dict[int, Tensor], count: int) -> Tensor:
+    """Slots of one layer that stay [H, protected + count], ascending."""
+    candidates = candidates_of(pot, store, scores.get(store.spec.index))
+    return with_prefix(pot.method.select(candidates, count, pot.settings) + pot.protected, pot.protected)
 
 
 def keep_windows(pot: Pot) -> None:

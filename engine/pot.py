@@ -14,12 +14,10 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from engine.attention import LayerSpec
+from engine.bank import NOWHERE, Bank
 from engine.errors import ModelError
 from engine.methods import REGISTRY
 from engine.settings import PotSettings
-
-# Source position of tokens that stand in no source: the chat template, a question, an earlier answer.
-NOWHERE = -1
 
 
 @dataclass
@@ -56,40 +54,51 @@ class Batch:
         return Batch(*(torch.cat([getattr(p, name) for p in parts]) for name in ("ids", "position", "place")))
 
 
-class PotLayer:
-    """The entries of one layer: raw keys and values, and their provenance, in buffers made once.
+class _Buffer:
+    """A layer's rows of one of its bank's tensors, by the attribute's name."""
 
-    key [H, capacity, D], value [H, capacity, Dv]; token, position, place int64 and novelty float32 [H, capacity];
-    slots 0..length-1 are in use. Only where they are asked for: index int64, the entry's number in the stream of all
-    tokens read; received float32, attention that queries gave it. ``next`` is the number of the next token. With
-    ``grows``, the buffers double when they are full, and ``capacity`` is what they hold now.
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layer: PotLayer, owner: type) -> Tensor:
+        return layer.bank.tensors[self._name][layer.row]
+
+
+class _Extra(_Buffer):
+    """The same for a tensor that only some methods ask for; None for the others."""
+
+    def __get__(self, layer: PotLayer, owner: type) -> Tensor | None:  # type: ignore[override]
+        return super().__get__(layer, owner) if self._name in layer.bank.tensors else None
+
+
+class PotLayer:
+    """The entries of one layer: row ``row`` of a bank of buffers that are made once; slots 0..length-1 are in use.
+
+    key [H, capacity, D], value [H, capacity, Dv]; token, position, place int64 and novelty float32 [H, capacity].
+    Only where they are asked for: index int64, the entry's number in the stream of all tokens read; received float32,
+    attention that queries gave it. ``next`` is the number of the next token. With ``grows``, the buffers double when
+    they are full, and ``capacity`` is what they hold now.
     """
 
-    PROVENANCE = ("token", "position", "place", "novelty")
-    TENSORS = ("key", "value", *PROVENANCE)
+    key, value = _Buffer(), _Buffer()
+    token, position, place, novelty = _Buffer(), _Buffer(), _Buffer(), _Buffer()
+    index, received = _Extra(), _Extra()
 
-    def __init__(
-        self,
-        spec: LayerSpec,
-        capacity: int,
-        device: torch.device,
-        dtype: torch.dtype,
-        extras: Sequence[str] = (),
-        grows: bool = False,
-    ) -> None:
+    def __init__(self, spec: LayerSpec, bank: Bank, row: int, grows: bool = False) -> None:
         self.spec = spec
-        self.capacity = capacity
+        self.bank = bank
+        self.row = row
         self.grows = grows
         self.length = self.next = 0
-        self.tensors = (*self.TENSORS, *extras)
-        self.key = torch.empty(spec.kv_heads, capacity, spec.key_dim, device=device, dtype=dtype)
-        self.value = torch.empty(spec.kv_heads, capacity, spec.value_dim, device=device, dtype=dtype)
-        self.token, self.position, self.place = (
-            torch.full((spec.kv_heads, capacity), NOWHERE, device=device, dtype=torch.int64) for _ in range(3)
-        )
-        self.novelty = torch.zeros(spec.kv_heads, capacity, device=device, dtype=torch.float32)
-        self.index = torch.zeros_like(self.token) if "index" in extras else None
-        self.received = torch.zeros_like(self.novelty) if "received" in extras else None
+
+    @property
+    def capacity(self) -> int:
+        return self.bank.capacity
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of all that the layer holds."""
+        return tuple(self.bank.tensors)
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Store raw key and value [1, H, t, D]; returns all entries, [1, H, length, D] views.
@@ -100,31 +109,22 @@ class PotLayer:
         if not self.holds(end):
             raise RuntimeError(f"pot overflow in layer {self.spec.index}: {end} entries of {self.capacity}")
         part = slice(self.length, end)
-        self.key[:, part] = key[0]
-        self.value[:, part] = value[0]
+        keys, values = self.key, self.value
+        keys[:, part] = key[0]
+        values[:, part] = value[0]
         if self.index is not None:
-            self.index[:, part] = torch.arange(self.next, self.next + key.shape[2], device=self.index.device)
+            self.index[:, part] = torch.arange(self.next, self.next + key.shape[2], device=keys.device)
         if self.received is not None:
             self.received[:, part] = 0
         self.next += key.shape[2]
         self.length = end
-        return self.key[None, :, :end], self.value[None, :, :end]
+        return keys[None, :, :end], values[None, :, :end]
 
     def holds(self, count: int) -> bool:
         """Whether the buffers can hold ``count`` entries; those that grow then do."""
         if count > self.capacity and self.grows:
-            self._grow(count)
+            self.bank.grow(count)
         return count <= self.capacity
-
-    @torch.inference_mode(False)
-    def _grow(self, least: int) -> None:
-        """Buffers for at least ``least`` entries, and twice as many as before."""
-        self.capacity = max(2 * self.capacity, least)
-        for name in self.tensors:
-            old = getattr(self, name)
-            new = old.new_empty((old.shape[0], self.capacity, *old.shape[2:]))
-            new[:, : self.length] = old[:, : self.length]
-            setattr(self, name, new)
 
     def drop_last(self, count: int) -> None:
         """Forget the last ``count`` entries, and that they were ever numbered."""
@@ -137,17 +137,11 @@ class PotLayer:
         part = self.received[:, : attention.shape[1]]
         part.copy_(part + attention if add else attention)
 
-    def note(self, start: int, batch: Batch) -> None:
-        """Write where the tokens stored from slot ``start`` on came from."""
-        part = slice(start, start + len(batch))
-        for name, values in (("token", batch.ids), ("position", batch.position), ("place", batch.place)):
-            getattr(self, name)[:, part] = values.to(self.token.device)
-
     def keep(self, slots: Tensor) -> None:
         """Keep only ``slots`` [H, m], ascending per head; they become slots 0..m-1 (the reset of section 3.5)."""
         count = slots.shape[1]
-        for name in self.tensors:
-            buffer = getattr(self, name)
+        for tensor in self.bank.tensors.values():
+            buffer = tensor[self.row]
             index = slots if buffer.ndim == 2 else slots[..., None].expand(-1, -1, buffer.shape[2])
             buffer[:, :count] = buffer.gather(1, index)
         self.length = count
@@ -155,7 +149,7 @@ class PotLayer:
     def keep_last(self, count: int) -> None:
         """Keep the last ``count`` entries of every head."""
         slots = torch.arange(max(self.length - count, 0), self.length, device=self.key.device)
-        self.keep(slots.expand(self.key.shape[0], -1))
+        self.keep(slots.expand(self.spec.kv_heads, -1))
 
 
 class Pot(Cache):
@@ -179,9 +173,12 @@ class Pot(Cache):
         ]
         if settings.bounded:
             specs = bounded(specs, settings.capacity)
-        self.stores = {
-            spec.index: PotLayer(spec, settings.capacity, device, dtype, extras, not settings.bounded) for spec in specs
-        }
+        self.stores: dict[int, PotLayer] = {}
+        for alike in _alike(specs) if settings.bounded else [[spec] for spec in specs]:
+            bank = Bank(alike[0], len(alike), settings.capacity, device, dtype, extras)
+            stores = (PotLayer(spec, bank, row, not settings.bounded) for row, spec in enumerate(alike))
+            self.stores |= {store.spec.index: store for store in stores}
+        self.stores = dict(sorted(self.stores.items()))
         self.protected = 0
         self.tokens_read = 0
         self.cycles = 0
@@ -245,6 +242,24 @@ class Pot(Cache):
             for store in self.stores.values()
         )
 
+    def note(self, batch: Batch, novelty: Tensor | float = 0.0) -> None:
+        """Write where the tokens that were stored last came from, and how novel they are (float or [n])."""
+        batch = batch.to(next(iter(self.stores.values())).key.device)
+        columns = {"token": batch.ids, "position": batch.position, "place": batch.place, "novelty": novelty}
+        for store in self._first_of_banks():
+            store.bank.note(slice(store.length - len(batch), store.length), columns)
+
+    def keep(self, slots: Tensor) -> None:
+        """Keep only ``slots`` [m], ascending, in every head of every layer that cycles distil (``PotLayer.keep``)."""
+        for bank in {id(store.bank): store.bank for store in self.distilled_stores}.values():
+            bank.keep(slots)
+        for store in self.distilled_stores:
+            store.length = len(slots)
+
+    def _first_of_banks(self) -> list[PotLayer]:
+        """A layer of every bank: those of a bank fill in step."""
+        return list({id(store.bank): store for store in self.stores.values()}.values())
+
     def drop_last(self, count: int) -> None:
         """Forget the last ``count`` entries of every layer: how the catalyst leaves."""
         for store in self.stores.values():
@@ -279,6 +294,14 @@ class Pot(Cache):
     def copy(self) -> Pot:
         """An independent copy, so that a question can make room without touching the original."""
         return copy.deepcopy(self)
+
+
+def _alike(specs: Sequence[LayerSpec]) -> list[list[LayerSpec]]:
+    """The layers in groups whose buffers have one shape and which always hold as many entries as each other."""
+    groups: dict[tuple[int | None, ...], list[LayerSpec]] = {}
+    for spec in specs:
+        groups.setdefault((spec.kv_heads, spec.key_dim, spec.value_dim, spec.window), []).append(spec)
+    return list(groups.values())
 
 
 def bounded(specs: Sequence[LayerSpec], capacity: int) -> list[LayerSpec]:

@@ -51,11 +51,8 @@ class Snapshot(Distiller):
     def _observe(self, window: Batch, observers: int) -> dict[int, Tensor]:
         """Read the window with the catalyst behind it; the attention of both to what stands before them."""
         pot = self.pot
-        starts = {index: store.length for index, store in pot.stores.items()}
         hidden, scores = forward(self.model, pot, window.ids, self.catalyst, observers)
-        for index, store in pot.stores.items():
-            store.note(starts[index], window)
-            store.novelty[:, starts[index] : store.length] = 0.0
+        pot.note(window)
         if len(window):
             pot.last_hidden = hidden[-1:].clone()
         pot.tokens_read += int((window.position >= 0).sum())

@@ -120,9 +120,10 @@ def _devices(machine: Machine) -> Check:
 
 
 def _flash_attention() -> Check:
-    if importlib.util.find_spec("flash_attn") is None:
+    found = [name for name in ("flash_attn_interface", "flash_attn") if importlib.util.find_spec(name) is not None]
+    if not found:
         return Check("flash-attn", "not installed (optional)")
-    module, trouble = _import("flash_attn")
+    module, trouble = _import(found[0])
     if module is None:
         hint = "infinipot works without it; build it anew for this torch, or remove it"
         return Check("flash-attn", f"installed, but does not load: {trouble}", "warn", hint)

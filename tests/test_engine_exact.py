@@ -249,19 +249,39 @@ class Captured:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.keys: dict[tuple[int, int], Tensor] = {}
         self._latest: dict[int, Tensor] = {}
-        append, note = PotLayer.append, PotLayer.note
+        append, note = PotLayer.append, Pot.note
 
         def spy_append(store: PotLayer, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             self._latest[store.spec.index] = key[0].clone()
             return append(store, key, value)
 
-        def spy_note(store: PotLayer, start: int, batch: Batch) -> None:
-            for i, position in enumerate(batch.position.tolist()):
-                self.keys[store.spec.index, position] = self._latest[store.spec.index][:, i]
-            note(store, start, batch)
+        def spy_note(pot: Pot, batch: Batch, novelty: Tensor | float = 0.0) -> None:
+            for index in pot.stores:
+                for i, position in enumerate(batch.position.tolist()):
+                    self.keys[index, position] = self._latest[index][:, i]
+            note(pot, batch, novelty)
 
         monkeypatch.setattr(PotLayer, "append", spy_append)
-        monkeypatch.setattr(PotLayer, "note", spy_note)
+        monkeypatch.setattr(Pot, "note", spy_note)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@given(st.data())
+def test_all_layers_keep_at_once_what_each_would_keep_alone(name: str, data: st.DataObject) -> None:
+    model = tiny.model(name)
+    pot = tiny.read(model, PotSettings(capacity=40, distilled=20, block=13), tiny.document(100))
+    alone, untouched = pot.copy(), pot.copy()
+    held = pot.entries_distilled
+    slots = torch.tensor(sorted(data.draw(st.sets(st.integers(0, held - 1), min_size=1))))
+    pot.keep(slots)
+    for store in alone.distilled_stores:
+        store.keep(slots.expand(store.spec.kv_heads, -1))
+    for index, store in pot.stores.items():
+        same = (alone if store in pot.distilled_stores else untouched).stores[index]
+        assert store.length == same.length
+        for part in store.tensors:
+            assert torch.equal(getattr(store, part)[:, : store.length], getattr(same, part)[:, : store.length])
+        assert untouched.stores[index].length == (held if store in pot.distilled_stores else store.length)
 
 
 def rotated_by_the_model(model: Model, index: int, keys: Tensor) -> Tensor:

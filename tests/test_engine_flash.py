@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
 import pytest
 import torch
 from torch import Tensor
@@ -53,19 +57,44 @@ def test_flash_is_not_used_on_a_cpu_or_in_float32() -> None:
     assert attention.flash_attention(torch.device("cuda"), torch.float32) is None
 
 
-def test_a_build_for_another_torch_counts_as_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    import builtins
-
-    real = builtins.__import__
-
-    def broken(name: str, *args: object, **kwargs: object) -> object:
-        if name == "flash_attn":
-            raise OSError("undefined symbol")
-        return real(name, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(builtins, "__import__", broken)
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """What was imported is forgotten before and after."""
     attention._imported_flash.cache_clear()
-    try:
-        assert attention.flash_attention(torch.device("cuda"), torch.bfloat16) is None
-    finally:
-        attention._imported_flash.cache_clear()
+    yield
+    attention._imported_flash.cache_clear()
+
+
+def module(name: str, mark: float) -> ModuleType:
+    """A stand-in whose function gives ``mark``."""
+    made = ModuleType(name)
+    made.flash_attn_func = lambda *_, **__: torch.full((1,), mark)  # type: ignore[attr-defined]
+    return made
+
+
+def test_a_build_for_another_torch_counts_as_absent(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
+    def broken(name: str) -> ModuleType:
+        raise OSError("undefined symbol")
+
+    monkeypatch.setattr(attention, "import_module", broken)
+    assert attention.flash_attention(torch.device("cuda"), torch.bfloat16) is None
+
+
+@pytest.mark.parametrize(("capability", "release"), [((9, 0), 3.0), ((8, 0), 2.0), ((10, 0), 2.0)])
+def test_release_3_serves_hopper_and_release_2_all_others(
+    capability: tuple[int, int], release: float, monkeypatch: pytest.MonkeyPatch, fresh: None
+) -> None:
+    for name, mark in zip(attention.FLASH, (3.0, 2.0), strict=True):
+        monkeypatch.setitem(sys.modules, name, module(name, mark))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    flash = attention.flash_attention(torch.device("cuda"), torch.bfloat16)
+    assert flash is not None
+    assert float(flash()) == release
+
+
+def test_a_log_sum_exp_beside_the_output_is_left_out() -> None:
+    query = torch.randn(1, 2, 3, 8)
+    alone = by_flash(documented, query, query, query, 0.4, None, None)
+    beside = by_flash(lambda *given, **named: (documented(*given, **named), None), *[query] * 3, 0.4, None, None)
+    assert torch.equal(alone, beside)

@@ -7,6 +7,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from engine.bank import Bank
 from engine.errors import SettingsError
 from engine.generation import generate
 from engine.model import Model
@@ -38,7 +39,7 @@ def test_storage_grows_by_doubling_and_a_bounded_pot_never_does() -> None:
     model = tiny.model()
     pot = tiny.read(model, PotSettings(capacity=20, block=9, method="full"), tiny.document(200))
     assert {store.capacity for store in pot.stores.values()} == {320}
-    store = PotLayer(model.layers[0], 4, torch.device("cpu"), torch.float32)
+    store = PotLayer(model.layers[0], Bank(model.layers[0], 1, 4, torch.device("cpu"), torch.float32), 0)
     with pytest.raises(RuntimeError, match="pot overflow in layer 0: 5 entries of 4"):
         store.append(torch.zeros(1, 2, 5, 8), torch.zeros(1, 2, 5, 8))
 

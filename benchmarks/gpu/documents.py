@@ -52,7 +52,7 @@ def pot_of(model: Model, settings: PotSettings, documents: int) -> Pot:
     specs = [replace(spec, kv_heads=spec.kv_heads * documents) for spec in model.layers]
     pot = Pot(specs, settings, model.device, model.dtype)
     for index, store in pot.stores.items():
-        own = Layer(store.spec, settings.capacity, model.device, model.dtype)
+        own = Layer(store.spec, store.bank, store.row)
         own.documents = documents
         pot.stores[index] = own
     return pot
