@@ -36,7 +36,6 @@ from infinipot_cli.prompts import Task, load_catalyst, load_task
 PARTS = ("gold", "hidden", "needles", "book", "summaries", "prose")
 WAYS = ("pot", "truncate", "bm25")
 BOOK_WAYS = ("page", "bm25", "truncate", "pot", "ask")
-SUMMARY = "short-paragraph"
 #: What the chat template and the wording of the question take beside the question itself, in tokens, about.
 OVERHEAD = 48
 #: The default pot holds any prepared document whole.
@@ -206,13 +205,15 @@ def _book_case(
 
 
 def summaries(choice: Choice, documents: Sequence[Document], count: Count) -> Iterator[Job]:
-    """(6): held-back documents that have a summary, in the wording of `summarize --length short`."""
+    """(6): held-back documents that have a summary, each in the form of `summarize` that its own summary has."""
     task = load_task("summary", os.environ)
-    variant = task.variants[SUMMARY]
     items = draw(documents, ("summary",), choice.summaries, choice.seed)
-    cases = [replace(case, question=variant.question) for case in gold_cases(items, count, "summary", "summaries")]
+    cases = []
+    for case in gold_cases(items, count, "summary", "summaries"):
+        form = task.variants[case.question]
+        cases.append(replace(case, question=form.question, max_new_tokens=form.max_new_tokens))
     general = load_catalyst(task.catalyst, os.environ).text
-    yield Job("summaries", task, cases, [replace(ALONE, catalyst=general)], variant.max_new_tokens or 96)
+    yield Job("summaries", task, cases, [replace(ALONE, catalyst=general)], task.max_new_tokens or 256)
 
 
 def _pot(capacity: int) -> Setup:
