@@ -82,7 +82,7 @@ def book_text(path: str) -> str:
 
 
 def pass_key(seed: int, trial: int) -> Needle:
-    """Mohtashami and Jaggi's line, asked for as ``benchmarks/passkey.py`` does."""
+    """Mohtashami and Jaggi's line, asked for as ``infinipot bench nih`` does."""
     key = str(random.Random(f"{seed} {trial}").randint(10_000, 99_999))
     return Needle(f"key-{key}", "passkey", LINE.format(key=key), "What number is the pass key?", (key,))
 
