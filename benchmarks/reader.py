@@ -258,7 +258,7 @@ def _options() -> argparse.Namespace:
     add("--hidden-unanswerable", default.hidden_unanswerable)
     add("--lengths", default.lengths, "hidden: tokens of the documents, such as 2k,8k,32k")
     add("--capacities", default.capacities, "hidden: entries of the pots, such as 1024,2048,4096")
-    add("--ways", default.ways)
+    add("--ways", default.ways, "hidden: pot (the default method), infinipot (with novelty), truncate, bm25")
     add("--needle-tasks", default.needle_tasks)
     add("--needle-lengths", default.needle_lengths)
     add("--depths", default.depths)

@@ -34,7 +34,7 @@ from infinipot_cli.options import InputOptions
 from infinipot_cli.prompts import Task, load_catalyst, load_task
 
 PARTS = ("gold", "hidden", "needles", "book", "summaries", "prose")
-WAYS = ("pot", "truncate", "bm25")
+WAYS = ("pot", "infinipot", "truncate", "bm25")
 BOOK_WAYS = ("page", "bm25", "truncate", "pot", "ask")
 #: What the chat template and the wording of the question take beside the question itself, in tokens, about.
 OVERHEAD = 48
@@ -54,7 +54,7 @@ class Choice:
     hidden_unanswerable: int = 8
     lengths: Sequence[int] = (2000, 8000)
     capacities: Sequence[int] = (1024, 2048)
-    ways: Sequence[str] = WAYS
+    ways: Sequence[str] = ("pot", "truncate", "bm25")
     needle_tasks: Sequence[str] = ("passkey", "multikey")
     needle_lengths: Sequence[int] = (4000, 16000)
     depths: Sequence[float] = (0.1, 0.5, 0.9)
@@ -121,7 +121,7 @@ def hidden(choice: Choice, documents: Sequence[Document], count: Count) -> Itera
     items = [*asked[: choice.hidden], *absent, *draw(documents, ("near",), missing, choice.seed)]
     hay = Hay(documents, count, choice.seed)
     long = hidden_cases(items, hay, choice.lengths)
-    methods = {"pot": PotSettings.method, "truncate": "truncate"}
+    methods = {"pot": PotSettings.method, "infinipot": "infinipot", "truncate": "truncate"}
     for capacity in choice.capacities:
         setups = [
             Setup(f"{way} {capacity}", PotSettings(capacity=capacity, method=methods[way]))
