@@ -199,6 +199,9 @@ def _config(model: Model, generation: GenerationSettings) -> Any:
         more = {"temperature": generation.temperature, "top_p": generation.top_p, "top_k": 0}
     if fewest := max(generation.min_new_tokens, int(generation.one_line)):
         more["min_new_tokens"] = fewest
+    if generation.no_repeat:
+        # It looks at the filler and the question too: the one holds nothing that an answer could repeat.
+        more["no_repeat_ngram_size"] = generation.no_repeat
     stops = stops_of(model, generation)
     return GenerationConfig(
         max_new_tokens=generation.max_new_tokens,

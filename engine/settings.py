@@ -152,7 +152,8 @@ class GenerationSettings:
     ends it (LongBench's rule for a task whose answer is one line). ``min_new_tokens``: the answer does not end before
     so many tokens, for measuring how fast a model writes. ``focus``: the most entries, beside the protected prefix,
     that the answer is written from: those that the question looks at, where the method lets a catalyst decide. None
-    is all that the pot holds.
+    is all that the pot holds. ``no_repeat``: no run of so many tokens comes twice in an answer, which small models
+    else fall into; 0 is no such rule.
     """
 
     max_new_tokens: int = 256
@@ -162,9 +163,10 @@ class GenerationSettings:
     one_line: bool = False
     min_new_tokens: int = 0
     focus: int | None = None
+    no_repeat: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "seed", "min_new_tokens"):
+        for name in ("max_new_tokens", "seed", "min_new_tokens", "no_repeat"):
             _require_whole(name, getattr(self, name))
         for name in ("temperature", "top_p"):
             _require_number(name, getattr(self, name))
@@ -172,6 +174,7 @@ class GenerationSettings:
         if self.focus is not None:
             _require_whole("focus", self.focus)
             _require(self.focus >= 1, f"focus must be at least 1, not {self.focus}")
+        _require(self.no_repeat >= 0, f"no_repeat must be 0 or more, not {self.no_repeat}")
         _require(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
         low, high = self.min_new_tokens, self.max_new_tokens
         _require(0 <= low <= high, f"min_new_tokens must lie between 0 and max_new_tokens, not {low}")

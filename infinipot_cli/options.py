@@ -220,6 +220,15 @@ class AnswerOptions:
             show_default="the task's own, else the model's",
         ),
     ] = None
+    no_repeat: Annotated[
+        int | None,
+        _option(
+            "--no-repeat",
+            panel=_ANSWER,
+            help="No run of so many tokens comes twice in the answer; 0: it may.",
+            show_default="the task's own, or 0",
+        ),
+    ] = None
     temperature: Annotated[
         float | None,
         _option("--temperature", "-t", panel=_ANSWER, help="0 is greedy.", show_default="the task's own, or 0"),

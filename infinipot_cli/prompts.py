@@ -19,7 +19,7 @@ from infinipot_cli.strict_yaml import Item, StrictFile
 _HERE = Path(__file__).resolve().parent
 _CATALYST_KEYS = ("kind", "name", "description", "text", "from")
 _TASK_KEYS = ("kind", "name", "description", "catalyst", "system", "prompt", "defaults", "variants")
-_DEFAULTS_KEYS = ("max_new_tokens", "temperature", "focus")
+_DEFAULTS_KEYS = ("max_new_tokens", "temperature", "focus", "no_repeat")
 _VARIANT_KEYS = ("question", "max_new_tokens")
 
 
@@ -55,6 +55,7 @@ class Task:
     max_new_tokens: int | None = None
     temperature: float | None = None
     focus: int | None = None
+    no_repeat: int | None = None
     variants: Mapping[str, Variant] = field(default_factory=dict)
 
     @property
@@ -162,6 +163,7 @@ class _Reader:
             max_new_tokens=self._count("max_new_tokens", defaults.get("max_new_tokens")),
             temperature=self._temperature(defaults.get("temperature")),
             focus=self._count("focus", defaults.get("focus")),
+            no_repeat=self._count("no_repeat", defaults.get("no_repeat")),
             variants={name: self._variant(name, item) for name, item in self._mapping("variants").items()},
         )
         if task.variants and len(after) == 1:

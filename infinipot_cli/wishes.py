@@ -92,7 +92,10 @@ def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings, mod
             tokens = min(tokens, max(pot.capacity // 4, 1))
     temperature = answer.temperature if answer.temperature is not None else wish.task.temperature or 0.0
     focus = answer.focus if answer.focus is not None else usual_focus(wish.task, model)
-    return GenerationSettings(tokens, temperature, answer.top_p, answer.seed, focus=focus or None)
+    no_repeat = answer.no_repeat if answer.no_repeat is not None else wish.task.no_repeat
+    return GenerationSettings(
+        tokens, temperature, answer.top_p, answer.seed, focus=focus or None, no_repeat=no_repeat or 0
+    )
 
 
 def pot_settings(pot: PotOptions, entry_bytes: int) -> PotSettings:
@@ -127,7 +130,14 @@ def check_options(options: Options) -> None:
         pot_settings(options.pot, 1)
     answer = options.answer
     tokens = 1 if answer.max_tokens is None else answer.max_tokens
-    GenerationSettings(tokens, answer.temperature or 0.0, answer.top_p, answer.seed, focus=answer.focus or None)
+    GenerationSettings(
+        tokens,
+        answer.temperature or 0.0,
+        answer.top_p,
+        answer.seed,
+        focus=answer.focus or None,
+        no_repeat=answer.no_repeat or 0,
+    )
 
 
 def check_room(settings: PotSettings, need: int) -> None:

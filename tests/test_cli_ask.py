@@ -150,7 +150,7 @@ def test_options_reach_the_engine(book: Path) -> None:
     bench = FakeWorkbench()
     flags = "--capacity 64 --distilled 20 --alpha 0.25 --method cap --reduce sum --scope layer --pooling 3 --pool max"
     flags += " --decay 0.9 --recent 4 --no-reset --group 2 --window 99"
-    more = "--max-tokens 9 --focus 7 --temperature 0.5 --top-p 0.8 --seed 3"
+    more = "--max-tokens 9 --focus 7 --no-repeat 4 --temperature 0.5 --top-p 0.8 --seed 3"
     more += " --model tiny --device cpu --dtype float16 --offline"
     result = invoke("ask", book, "Who?", *flags.split(), *more.split(), bench=bench)
     assert result.code == 0, result.stderr
@@ -160,7 +160,7 @@ def test_options_reach_the_engine(book: Path) -> None:
     }  # fmt: skip
     assert vars(bench.generations[0]) == {
         "max_new_tokens": 9, "temperature": 0.5, "top_p": 0.8, "seed": 3, "one_line": False, "min_new_tokens": 0,
-        "focus": 7,
+        "focus": 7, "no_repeat": 4,
     }  # fmt: skip
     (model,) = bench.loaded
     assert (model.model, model.device, model.dtype, model.offline) == ("tiny", "cpu", "float16", True)

@@ -122,6 +122,24 @@ def test_an_answer_is_written_from_as_many_entries_as_the_focus_says(length: int
         assert pots[0] is pot  # a method that does not look at the question would keep any
 
 
+@given(length=st.integers(0, 60), run=st.integers(2, 6))
+def test_no_run_of_tokens_comes_twice_where_it_may_not(length: int, run: int) -> None:
+    model = tiny.model()
+    pot = tiny.read(model, SETTINGS, tiny.document(length))
+    free, bound = (
+        generate(model, pot, QUESTION, GenerationSettings(24, no_repeat=none, min_new_tokens=24)).token_ids
+        for none in (0, run)
+    )
+    repeated = [i for i in range(run, len(free) + 1) if _runs(free[:i], run).count(tuple(free[i - run : i])) > 1]
+    assert len(set(_runs(bound, run))) == len(_runs(bound, run))
+    first = min(repeated, default=len(free) + 1)
+    assert bound[: first - 1] == free[: first - 1]  # nothing else changes before the first repetition
+
+
+def _runs(ids: list[int], length: int) -> list[tuple[int, ...]]:
+    return [tuple(ids[i : i + length]) for i in range(len(ids) - length + 1)]
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt-oss"])
 @pytest.mark.parametrize("length", [30, 49, 300])
 def test_the_poured_cache_never_outgrows_the_capacity(

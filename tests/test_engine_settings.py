@@ -54,6 +54,7 @@ BAD_GENERATION = [
     ({"max_new_tokens": 1.5}, "max_new_tokens"),
     ({"max_new_tokens": True}, "max_new_tokens"),
     ({"focus": 0}, "focus must be at least 1, not 0"),
+    ({"no_repeat": -1}, "no_repeat must be 0 or more, not -1"),
     ({"temperature": -0.1}, "temperature must be 0 or more, not -0.1"),
     ({"temperature": math.nan}, "temperature must be 0 or more"),
     ({"temperature": math.inf}, "temperature must be 0 or more"),

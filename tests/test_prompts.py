@@ -92,6 +92,10 @@ def test_any_text_around_the_document_comes_back(around: str, question: str) -> 
         (TASK + 'prompt: "{document}"\ndefaults: 3\n', "line 6: defaults must be a mapping"),
         (TASK + 'prompt: "{document}"\ndefaults:\n  max_new_tokens: 0\n', "line 7"),
         (TASK + 'prompt: "{document}"\ndefaults:\n  max_new_tokens: true\n', "line 7"),
+        (
+            TASK + 'prompt: "{document}"\ndefaults:\n  no_repeat: 0\n',
+            "line 7: no_repeat must be a whole number above 0",
+        ),
         (TASK + 'prompt: "{document}"\ndefaults:\n  focus: 0\n', "line 7: focus must be a whole number above 0"),
         (TASK + 'prompt: "{document}"\ndefaults:\n  temperature: -1\n', "line 7"),
         (TASK + 'prompt: "{document}"\ndefaults:\n  temperature: .nan\n', "line 7"),

@@ -231,13 +231,15 @@ def run_all(
 ) -> list[Outcome]:
     """Every case under every setup, in the order of the cases; each outcome a line of ``out`` as soon as it is known.
 
-    Answers are written from as many entries as suits task and model, unless ``generation`` or the setup says it.
+    Answers are written from as many entries as suits task and model, and repeat themselves as little as the task says,
+    unless ``generation`` or the setup says it.
     ``bench`` is the benchmark's name and ``about`` whatever else its outcomes depend on; both are part of what an
     outcome is known by. Outcomes that ``out`` holds already, of the same case, setup, wording, model and version,
     are taken from there. Raises UsageError for a file that holds something else than results, or for two cases of
     one id, or two setups of one name.
     """
-    generation = replace(generation, focus=generation.focus or usual_focus(task, session.name))
+    focus, no_repeat = generation.focus or usual_focus(task, session.name), generation.no_repeat or task.no_repeat or 0
+    generation = replace(generation, focus=focus, no_repeat=no_repeat)
     _require_distinct("cases", [case.id for case in cases])
     _require_distinct("setups", [setup.name for setup in setups])
     header = {
