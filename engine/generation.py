@@ -202,6 +202,9 @@ def _config(model: Model, generation: GenerationSettings) -> Any:
     if generation.no_repeat:
         # It looks at the filler and the question too: the one holds nothing that an answer could repeat.
         more["no_repeat_ngram_size"] = generation.no_repeat
+    if generation.avoid:
+        spellings = [spelling for phrase in generation.avoid for spelling in (phrase, f" {phrase}")]
+        more["bad_words_ids"] = [model.tokenizer.encode(text, add_special_tokens=False) for text in spellings]
     stops = stops_of(model, generation)
     return GenerationConfig(
         max_new_tokens=generation.max_new_tokens,

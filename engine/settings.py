@@ -153,7 +153,7 @@ class GenerationSettings:
     so many tokens, for measuring how fast a model writes. ``focus``: the most entries, beside the protected prefix,
     that the answer is written from: those that the question looks at, where the method lets a catalyst decide. None
     is all that the pot holds. ``no_repeat``: no run of so many tokens comes twice in an answer, which small models
-    else fall into; 0 is no such rule.
+    else fall into; 0 is no such rule. ``avoid``: phrases that never stand in it.
     """
 
     max_new_tokens: int = 256
@@ -164,6 +164,7 @@ class GenerationSettings:
     min_new_tokens: int = 0
     focus: int | None = None
     no_repeat: int = 0
+    avoid: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "seed", "min_new_tokens", "no_repeat"):

@@ -19,7 +19,7 @@ from infinipot_cli.strict_yaml import Item, StrictFile
 _HERE = Path(__file__).resolve().parent
 _CATALYST_KEYS = ("kind", "name", "description", "text", "from")
 _TASK_KEYS = ("kind", "name", "description", "catalyst", "system", "prompt", "defaults", "variants")
-_DEFAULTS_KEYS = ("max_new_tokens", "temperature", "focus", "no_repeat")
+_DEFAULTS_KEYS = ("max_new_tokens", "temperature", "focus", "no_repeat", "avoid")
 _VARIANT_KEYS = ("question", "max_new_tokens")
 
 
@@ -56,6 +56,7 @@ class Task:
     temperature: float | None = None
     focus: int | None = None
     no_repeat: int | None = None
+    avoid: tuple[str, ...] = ()
     variants: Mapping[str, Variant] = field(default_factory=dict)
 
     @property
@@ -164,6 +165,7 @@ class _Reader:
             temperature=self._temperature(defaults.get("temperature")),
             focus=self._count("focus", defaults.get("focus")),
             no_repeat=self._count("no_repeat", defaults.get("no_repeat")),
+            avoid=self._phrases("avoid", defaults.get("avoid")),
             variants={name: self._variant(name, item) for name, item in self._mapping("variants").items()},
         )
         if task.variants and len(after) == 1:
@@ -209,6 +211,13 @@ class _Reader:
         if type(item.value) is not int or item.value < 1:
             raise self.file.fault(item, f"{name} must be a whole number above 0")
         return item.value
+
+    def _phrases(self, name: str, item: Item | None) -> tuple[str, ...]:
+        if item is None:
+            return ()
+        if not isinstance(item.value, list) or not all(isinstance(part, str) and part.strip() for part in item.value):
+            raise self.file.fault(item, f"{name} must be a list of phrases")
+        return tuple(item.value)
 
     def _temperature(self, item: Item | None) -> float | None:
         if item is None:

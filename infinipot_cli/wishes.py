@@ -94,7 +94,13 @@ def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings, mod
     focus = answer.focus if answer.focus is not None else usual_focus(wish.task, model)
     no_repeat = answer.no_repeat if answer.no_repeat is not None else wish.task.no_repeat
     return GenerationSettings(
-        tokens, temperature, answer.top_p, answer.seed, focus=focus or None, no_repeat=no_repeat or 0
+        tokens,
+        temperature,
+        answer.top_p,
+        answer.seed,
+        focus=focus or None,
+        no_repeat=no_repeat or 0,
+        avoid=wish.task.avoid,
     )
 
 

@@ -136,6 +136,19 @@ def test_no_run_of_tokens_comes_twice_where_it_may_not(length: int, run: int) ->
     assert bound[: first - 1] == free[: first - 1]  # nothing else changes before the first repetition
 
 
+def test_a_phrase_that_is_to_be_avoided_never_stands_in_an_answer() -> None:
+    model, free = tiny.model(), GenerationSettings(24, min_new_tokens=24)
+    pot = tiny.read(model, SETTINGS, tiny.document(40))
+    ids = generate(model, pot, QUESTION, free).token_ids
+    pairs = {i: model.tokenizer.decode(ids[i : i + 2]) for i in range(2, 23)}
+    encode = model.tokenizer.encode
+    place = next(i for i, text in pairs.items() if encode(text, add_special_tokens=False) == ids[i : i + 2])
+    without = generate(model, pot, QUESTION, replace(free, avoid=(pairs[place],))).token_ids
+    assert tuple(ids[place : place + 2]) not in _runs(without, 2)
+    first = _runs(ids, 2).index(tuple(ids[place : place + 2]))
+    assert without[: first + 1] == ids[: first + 1]
+
+
 def _runs(ids: list[int], length: int) -> list[tuple[int, ...]]:
     return [tuple(ids[i : i + length]) for i in range(len(ids) - length + 1)]
 

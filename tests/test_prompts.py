@@ -96,6 +96,8 @@ def test_any_text_around_the_document_comes_back(around: str, question: str) -> 
             TASK + 'prompt: "{document}"\ndefaults:\n  no_repeat: 0\n',
             "line 7: no_repeat must be a whole number above 0",
         ),
+        (TASK + 'prompt: "{document}"\ndefaults:\n  avoid: often\n', "line 7: avoid must be a list of phrases"),
+        (TASK + 'prompt: "{document}"\ndefaults:\n  avoid: [""]\n', "line 7: avoid must be a list of phrases"),
         (TASK + 'prompt: "{document}"\ndefaults:\n  focus: 0\n', "line 7: focus must be a whole number above 0"),
         (TASK + 'prompt: "{document}"\ndefaults:\n  temperature: -1\n', "line 7"),
         (TASK + 'prompt: "{document}"\ndefaults:\n  temperature: .nan\n', "line 7"),

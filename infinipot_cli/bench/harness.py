@@ -239,7 +239,7 @@ def run_all(
     one id, or two setups of one name.
     """
     focus, no_repeat = generation.focus or usual_focus(task, session.name), generation.no_repeat or task.no_repeat or 0
-    generation = replace(generation, focus=focus, no_repeat=no_repeat)
+    generation = replace(generation, focus=focus, no_repeat=no_repeat, avoid=generation.avoid or task.avoid)
     _require_distinct("cases", [case.id for case in cases])
     _require_distinct("setups", [setup.name for setup in setups])
     header = {
