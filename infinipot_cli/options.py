@@ -16,8 +16,6 @@ from engine.settings import METHODS, POOLINGS, POOLS, REDUCTIONS, SCOPES, Genera
 from infinipot_cli.terminal import COLORS
 
 DEFAULT_MODEL = "smollm2-135m-reader"
-#: The reader was taught to answer questions, and turns long texts away that it is to summarise (docs/reader.md).
-SUMMARY_MODEL = "smollm2-135m"
 ON_INTERRUPT = ("answer", "discard")
 LENGTHS = ("short", "medium", "long")
 STYLES = ("paragraph", "bullets")
@@ -40,14 +38,13 @@ def _choices(values: tuple[Any, ...]) -> str:
 _MODEL = "Model"
 
 
-_NAME = _option("--model", "-m", panel=_MODEL, help="Name (see `infinipot models`), folder, .gguf file or hub id.")
-
-
 @dataclass(frozen=True)
 class ModelOptions:
     """Which model reads, and where it runs."""
 
-    model: Annotated[str, _NAME] = DEFAULT_MODEL
+    model: Annotated[
+        str, _option("--model", "-m", panel=_MODEL, help="Name (see `infinipot models`), folder, .gguf file or hub id.")
+    ] = DEFAULT_MODEL
     device: Annotated[str, _option("--device", panel=_MODEL, help="auto, cpu, cuda or cuda:N.")] = "auto"
     dtype: Annotated[
         str,
@@ -62,13 +59,6 @@ class ModelOptions:
     ] = None
     revision: Annotated[str | None, _option("--revision", panel=_MODEL, help="Revision of a hub model.")] = None
     offline: Annotated[bool, _option("--offline", panel=_MODEL, help="Use only what is on this machine.")] = False
-
-
-@dataclass(frozen=True)
-class SummaryModelOptions(ModelOptions):
-    """The same, where the text is summarised."""
-
-    model: Annotated[str, _NAME] = SUMMARY_MODEL
 
 
 _POTS = "Pot"

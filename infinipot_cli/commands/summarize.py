@@ -13,10 +13,10 @@ from infinipot_cli.options import (
     STYLES,
     AnswerOptions,
     InputOptions,
+    ModelOptions,
     OutputOptions,
     PotOptions,
     RunOptions,
-    SummaryModelOptions,
     SummaryOptions,
 )
 from infinipot_cli.prompts import Task, Variant
@@ -41,7 +41,7 @@ Names = Annotated[
 @takes
 def summarize(
     app: App,
-    model: SummaryModelOptions,
+    model: ModelOptions,
     pot: PotOptions,
     inputs: InputOptions,
     answer: AnswerOptions,
