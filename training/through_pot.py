@@ -79,7 +79,7 @@ def told_course(
 ) -> list[PotTree]:
     """As many documents to be summarised as ``tokens`` allow, in random order, each from a pot of its own (CaP-G).
 
-    They have no teacher: reading a whole story with gradients' worth of memory would cost more than all the rest.
+    They have no teacher: it takes the text in one row, where a whole story would cost more than all the rest.
     """
     rng = random.Random(seed)
     general = layout.suffix(catalyst)

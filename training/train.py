@@ -3,8 +3,8 @@
     python training/train.py [--data training/data/training.jsonl] [--out training/runs/first] [--tokens 450000]
     python training/train.py --pot --start training/runs/first/adapter.safetensors --out training/runs/pot
 
-``--pot`` reads every document through a pot; ``--pot-tokens`` and ``--told`` put as many tokens of such lessons, and
-lessons of documents to be summarised, among the plain ones.
+``--pot`` reads every document through a pot; ``--pot-tokens`` and ``--told`` mix such lessons, and lessons of documents
+to be summarised, at random among the plain ones.
 
 Resumes from the checkpoint in --out where there is one (--fresh starts anew). Writes there: adapter.safetensors
 (bfloat16 factors), state-*.* (float32 factors, optimizer, place; every file under 16 MiB), log.jsonl (one line per
@@ -116,12 +116,13 @@ def _plan(model: Model, options: argparse.Namespace) -> Sequence[Tree]:
     if options.pot:
         return pot_course(layout, documents, options.tokens, options.seed, general)
     plain = options.tokens - options.pot_tokens - options.told_tokens
-    plan = curriculum(layout, documents, plain, options.seed, options.mixed)
+    plan, lessons = curriculum(layout, documents, plain, options.seed, options.mixed), list[Tree]()
     if options.pot_tokens:
-        plan += pot_course(layout, documents, options.pot_tokens, options.seed, general, DEFAULT.focus)
+        lessons += pot_course(layout, documents, options.pot_tokens, options.seed, general, DEFAULT.focus)
     if options.told:
-        plan += told_course(layout, list(rows(options.told)), options.told_tokens, options.seed, general)
-    if options.mixed:
+        lessons += told_course(layout, list(rows(options.told)), options.told_tokens, options.seed, general)
+    if lessons:
+        plan += lessons
         random.Random(options.seed).shuffle(plan)
     return plan
 
