@@ -26,5 +26,5 @@ show() {
 show ask "$book" "In which town does the story happen?"
 show pot save "$book" -o "$folder/book.pot" --quiet
 show pot load "$folder/book.pot" "In which town does the story happen?" --quiet
-show ask "$chapter" "What is the name of the inspector?" --quiet
+show ask "$chapter" "Where was Mr. Garside born?" --quiet
 show summarize "$chapter" --length short --quiet
