@@ -48,6 +48,7 @@ from infinipot_cli.models import resolve
 from infinipot_cli.options import ModelOptions
 from infinipot_cli.terminal import Terminal
 from infinipot_cli.units import show_seconds
+from infinipot_cli.wishes import usual_focus
 from infinipot_cli.workbench import Session
 
 BENCH = "reader"
@@ -118,16 +119,16 @@ def choice_of(options: argparse.Namespace) -> Choice:
 
 def open_model(terminal: Terminal, name: str, options: argparse.Namespace) -> LocalSession:
     """A model by name, or the plain one with an adapter FILE.safetensors merged in. Raises ModelError."""
-    adapter = _adapter(name)
-    wanted = str(merged_folder(adapter)) if adapter else name
+    wanted = str(merged_folder(Path(name))) if is_adapter(name) else name
     session = LocalWorkbench().load(ModelOptions(wanted, options.device, options.dtype, offline=True), terminal.say)
-    if adapter is not None:
-        session.name = session.model.name = f"{PLAIN.alias} + {adapter}"
+    if is_adapter(name):
+        session.name = session.model.name = f"{PLAIN.alias} + {Path(name)}"
     return session
 
 
-def _adapter(name: str) -> Path | None:
-    return Path(name) if name.endswith(".safetensors") else None
+def is_adapter(name: str) -> bool:
+    """Whether a model's name is that of an adapter's file, or ends in it."""
+    return name.endswith(".safetensors")
 
 
 def merged_folder(adapter: Path) -> Path:
@@ -152,7 +153,7 @@ def measure(
 ) -> list[Outcome]:
     """All outcomes of one model."""
     results = ResultOptions(out=options.out, seed=choice.seed)
-    focus = DEFAULT.focus if session.name.endswith(".safetensors") else None  # the other models are known by name
+    known_as = DEFAULT.alias if is_adapter(session.name) else session.name
     found: list[Outcome] = []
     for job in jobs(choice, documents, session.count):
         terminal.say(f"{session.name}: {job.part}, {len(job.cases)} cases, {', '.join(s.name for s in job.setups)}")
@@ -164,7 +165,7 @@ def measure(
             results,
             name=BENCH,
             task=job.task,
-            generation=GenerationSettings(max_new_tokens=job.max_new_tokens, focus=focus if job.task.asks else None),
+            generation=GenerationSettings(max_new_tokens=job.max_new_tokens, focus=usual_focus(job.task, known_as)),
             scorer=score,
             about=about,
             part=True,
@@ -215,7 +216,7 @@ def estimate(terminal: Terminal, choice: Choice, documents: Sequence[Document], 
     every = list(jobs(choice, documents, lambda text: max(1, round(len(text) / CHARACTERS))))
     total: dict[str, float] = {}
     for name in options.models:
-        model = PLAIN.alias if name.endswith(".safetensors") else name
+        model = PLAIN.alias if is_adapter(name) else name
         speed = LocalWorkbench().facts(ModelOptions(model, options.device, options.dtype)).tokens_per_second
         for job in every:
             tokens, answers = job.tokens(), len(job.cases) * len(job.setups)

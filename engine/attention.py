@@ -284,13 +284,13 @@ def flash_attention(device: torch.device, dtype: torch.dtype) -> Callable[..., A
     Hopper processors alone, before release 2."""
     if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16):
         return None
+    return _imported_flash(device)
+
+
+@cache  # every layer of every block asks
+def _imported_flash(device: torch.device) -> Callable[..., Any] | None:
     hopper = torch.cuda.is_available() and torch.cuda.get_device_capability(device) == (9, 0)
-    return _imported_flash(FLASH if hopper else FLASH[1:])
-
-
-@cache
-def _imported_flash(modules: tuple[str, ...]) -> Callable[..., Any] | None:
-    for name in modules:
+    for name in FLASH if hopper else FLASH[1:]:
         try:
             return cast("Callable[..., Any]", import_module(name).flash_attn_func)
         except (ImportError, OSError, AttributeError):  # OSError: built for another torch or CUDA

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -246,19 +246,15 @@ class Pot(Cache):
         """Write where the tokens that were stored last came from, and how novel they are (float or [n])."""
         batch = batch.to(next(iter(self.stores.values())).key.device)
         columns = {"token": batch.ids, "position": batch.position, "place": batch.place, "novelty": novelty}
-        for store in self._first_of_banks():
+        for store in _one_of_each_bank(self.stores.values()):
             store.bank.note(slice(store.length - len(batch), store.length), columns)
 
     def keep(self, slots: Tensor) -> None:
         """Keep only ``slots`` [m], ascending, in every head of every layer that cycles distil (``PotLayer.keep``)."""
-        for bank in {id(store.bank): store.bank for store in self.distilled_stores}.values():
-            bank.keep(slots)
+        for store in _one_of_each_bank(self.distilled_stores):
+            store.bank.keep(slots)
         for store in self.distilled_stores:
             store.length = len(slots)
-
-    def _first_of_banks(self) -> list[PotLayer]:
-        """A layer of every bank: those of a bank fill in step."""
-        return list({id(store.bank): store for store in self.stores.values()}.values())
 
     def drop_last(self, count: int) -> None:
         """Forget the last ``count`` entries of every layer: how the catalyst leaves."""
@@ -294,6 +290,11 @@ class Pot(Cache):
     def copy(self) -> Pot:
         """An independent copy, so that a question can make room without touching the original."""
         return copy.deepcopy(self)
+
+
+def _one_of_each_bank(stores: Iterable[PotLayer]) -> list[PotLayer]:
+    """A layer of every bank: those of a bank fill in step."""
+    return list({id(store.bank): store for store in stores}.values())
 
 
 def _alike(specs: Sequence[LayerSpec]) -> list[list[LayerSpec]]:

@@ -55,7 +55,7 @@ class Task:
     max_new_tokens: int | None = None
     temperature: float | None = None
     focus: int | None = None
-    no_repeat: int | None = None
+    no_repeat: int = 0
     avoid: tuple[str, ...] = ()
     variants: Mapping[str, Variant] = field(default_factory=dict)
 
@@ -164,7 +164,7 @@ class _Reader:
             max_new_tokens=self._count("max_new_tokens", defaults.get("max_new_tokens")),
             temperature=self._temperature(defaults.get("temperature")),
             focus=self._count("focus", defaults.get("focus")),
-            no_repeat=self._count("no_repeat", defaults.get("no_repeat")),
+            no_repeat=self._count("no_repeat", defaults.get("no_repeat")) or 0,
             avoid=self._phrases("avoid", defaults.get("avoid")),
             variants={name: self._variant(name, item) for name, item in self._mapping("variants").items()},
         )

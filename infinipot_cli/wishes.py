@@ -99,7 +99,7 @@ def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings, mod
         answer.top_p,
         answer.seed,
         focus=focus or None,
-        no_repeat=no_repeat or 0,
+        no_repeat=no_repeat,
         avoid=wish.task.avoid,
     )
 

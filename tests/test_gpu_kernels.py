@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.gpu.watch import Watch
 from engine import attention
 from engine.admission import prove
-from engine.attention import Pass, by_flash, causal_mask
+from engine.attention import FLASH, Pass, by_flash, causal_mask
 from engine.models import wrap
 from engine.pot import Pot
 from engine.reader import Reader
@@ -106,7 +106,7 @@ def test_reading_makes_no_mask_and_runs_a_fused_kernel() -> None:
 def flash_kernels() -> list[Callable[..., Any]]:
     """flash-attn 2 and 3, whichever are installed."""
     found = []
-    for name in ("flash_attn", "flash_attn_interface"):
+    for name in FLASH:
         try:
             found.append(__import__(name).flash_attn_func)
         except (ImportError, OSError, AttributeError):

@@ -225,8 +225,7 @@ def _textbooks(corpus: Path) -> list[Text]:
             text, summary = row["text"].strip(), " ".join(row["summary"].split())
             if 2500 < len(text) < LONGEST_SECTION and 40 < len(summary.split()) < 220 and len(text) > 5 * len(summary):
                 group = group_of(f"{row['book']} {row['module']}", text)
-                variant, told = _told_whole(_split(summary), len(found))
-                found.append(_summary(Text("openstax", "CC BY 4.0 (OpenStax)", group, text), told, variant))
+                found.append(_summarised(Text("openstax", "CC BY 4.0 (OpenStax)", group, text), summary, len(found)))
     return found
 
 
@@ -234,9 +233,8 @@ def _long_articles(corpus: Path) -> list[Text]:
     """Long articles with the first sentences of their leads."""
     found = []
     for article in articles(corpus):
-        lead = _split(article["text"][: article["lead_chars"]])
         if 5500 < len(article["text"]) < LONGEST_SECTION:
-            variant, told = _told(lead, len(found))
+            variant, told = _told(_split(article["text"][: article["lead_chars"]]), len(found))
             if 80 < len(told) < 1400:
                 group = group_of(article["title"], article["text"])
                 found.append(_summary(Text("wiki_long", _WIKI_LICENCE, group, article["text"]), told, variant))
@@ -250,8 +248,7 @@ def _meetings(corpus: Path) -> list[Text]:
         whole = [ask["answer"] for ask in row["questions"] if "summarize the whole meeting" in ask["query"].lower()]
         if whole and len(row["document"]) < LONGEST_STORY:
             text = Text("qmsum_train", row["lic"], group_of("", row["document"]), row["document"].strip())
-            variant, told = _told_whole(_split(whole[0]), len(found))
-            found.append(_summary(text, told, variant))
+            found.append(_summarised(text, whole[0], len(found)))
     return found
 
 
@@ -261,9 +258,14 @@ def _stories(corpus: Path) -> list[Text]:
     for row in rows(corpus / "summ" / "squality_train.jsonl"):
         plot = next(ask["summaries"] for ask in row["questions"] if "plot" in ask["query"])
         text = Text("squality_train", row["lic"], group_of("", row["document"]), row["document"].strip())
-        variant, told = _told_whole(_split(min(plot, key=len)), len(found))
-        found.append(_summary(text, told, variant))
+        found.append(_summarised(text, min(plot, key=len), len(found)))
     return found
+
+
+def _summarised(text: Text, summary: str, turn: int) -> Text:
+    """``text`` with the whole of its summary."""
+    variant, told = _told_whole(_split(summary), turn)
+    return _summary(text, told, variant)
 
 
 def _split(text: str) -> list[str]:

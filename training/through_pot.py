@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from engine.filling import make_room, ready
+from engine.filling import make_room
 from engine.model import Model
 from engine.pot import Batch, Pot
 from engine.pour import pour
@@ -166,8 +166,7 @@ def answer_logits(model: Model, pot: Pot, branch: Branch, focus: int | None = No
 def poured(model: Model, pot: Pot, branch: Branch, focus: int | None = None) -> DynamicCache:
     """A stock cache of constants, with room made for question and answer as ``generate`` makes it."""
     pot = pot.copy()
-    if not ready(pot, _need(branch), focus):
-        make_room(model, pot, _need(branch), torch.tensor(branch.prompt), focus)
+    make_room(model, pot, _need(branch), torch.tensor(branch.prompt), focus)
     return _constants(pour(model, pot))
 
 

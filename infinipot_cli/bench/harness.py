@@ -238,8 +238,12 @@ def run_all(
     are taken from there. Raises UsageError for a file that holds something else than results, or for two cases of
     one id, or two setups of one name.
     """
-    focus, no_repeat = generation.focus or usual_focus(task, session.name), generation.no_repeat or task.no_repeat or 0
-    generation = replace(generation, focus=focus, no_repeat=no_repeat, avoid=generation.avoid or task.avoid)
+    generation = replace(
+        generation,
+        focus=generation.focus or usual_focus(task, session.name),
+        no_repeat=generation.no_repeat or task.no_repeat,
+        avoid=generation.avoid or task.avoid,
+    )
     _require_distinct("cases", [case.id for case in cases])
     _require_distinct("setups", [setup.name for setup in setups])
     header = {
