@@ -21,6 +21,7 @@ from infinipot_cli.bench import harness, results
 from infinipot_cli.bench.harness import Case, Outcome, Setup, run_all
 from infinipot_cli.bench.options import parse_length, parse_lengths, parse_list, parse_shares, show_length
 from infinipot_cli.bench.results import read_results
+from infinipot_cli.bench.running import readings_of
 from infinipot_cli.bench.scoring import all_parts, contains, exact, first_number, interval, token_f1
 from infinipot_cli.bench.table import Table, as_markdown, as_text, cell
 from infinipot_cli.errors import UsageError
@@ -114,6 +115,17 @@ def test_a_shared_pot_is_for_one_document_and_one_setup_only() -> None:
     setups = [replace(setup, catalyst=GENERAL) for setup in SETUPS]
     go(cases, setups, workbench=bench)
     assert len(bench.readings) == 4
+
+
+def test_setups_that_differ_in_focus_alone_share_a_pot() -> None:
+    bench = FakeWorkbench(answer=echo)
+    small = PotSettings(capacity=256)
+    setups = [Setup(str(focus), small, focus=focus) for focus in (0, 64, 32)] + [Setup("other", PotSettings())]
+    cases = make_cases(2)
+    outcomes = go(cases, setups, workbench=bench)
+    assert len(bench.readings) == len(readings_of(cases, setups)) == 4
+    assert [made.focus for made in bench.generations] == [None, 64, 32, None] * 2
+    assert {one.tokens for one in outcomes} == {7}
 
 
 def test_each_outcome_is_on_disk_before_the_next_begins(tmp_path: Path) -> None:

@@ -159,8 +159,8 @@ def measure_analyse(
     if bench.dry_run:
         counter = app.workbench.counter(model, app.chosen("model"), app.terminal.say)
         cases = make_cases(wanted, inputs, bench.seed, counter.count)
-        # Reading everything into memory is one reading more.
-        estimate(app, model, BENCH, cases, [*ways, replace(ways[0], name="global scoring")])
+        everything = replace(ways[0], name="global scoring", settings=replace(ways[0].settings, method="full"))
+        estimate(app, model, BENCH, cases, [*ways, everything])
         return ExitCode.OK
     with loaded(app, model) as session:
         ways = make_ways(app, pot, session.entry_bytes)

@@ -6,7 +6,8 @@ machine that slows down slows all of them down.
 
 Several questions to one document: give their cases the same ``text`` and put them one after the other. Where a setup
 distils without the question (a literal catalyst, CaP-G), the document is then read once and all are put to the same
-pot; where the question is the catalyst (CaP-Q) the pot depends on it, so each is read anew, as `ask` does.
+pot; where the question is the catalyst (CaP-Q) the pot depends on it, so each is read anew, as `ask` does. Setups that
+follow each other and differ in ``focus`` alone share a pot as well.
 """
 
 from __future__ import annotations
@@ -199,6 +200,16 @@ def run_case(
     )
 
 
+#: What a pot depends on: the document, the settings, and the catalyst, which may be the question.
+Reading = tuple[str, PotSettings, str | None, str | None]
+
+
+def reading_of(case: Case, setup: Setup) -> Reading:
+    """Cases and setups with the same one have the same pot."""
+    question = case.question if setup.catalyst is None else None
+    return (case.text or f"\0{case.id}", setup.settings, setup.catalyst, question)
+
+
 def generation_of(case: Case, setup: Setup, generation: GenerationSettings) -> GenerationSettings:
     """The run's way of writing, with the case's own length and the setup's own focus where they have one."""
     focus = generation.focus if setup.focus is None else setup.focus or None
@@ -291,6 +302,7 @@ class _Loop:
         self.session, self.setups, self.task, self.generation = session, setups, task, generation
         self.scorer, self.results, self.watch = scorer, results, watch
         described = session.describe()
+        self._last: tuple[Reading, Held] | None = None
         self.identity = {**session.identity(), "device": described.get("device"), "dtype": described.get("dtype")}
 
     def run(self, cases: Sequence[Case]) -> Iterator[Outcome]:
@@ -301,10 +313,10 @@ class _Loop:
             together = [case for _, case in group]
             for setup in self.setups:
                 yield from self._setup(together, setup)
+        self._last = None
 
     def _setup(self, cases: Sequence[Case], setup: Setup) -> Iterator[Outcome]:
-        """Cases of one document under one setup; read once where the catalyst allows it."""
-        held: Held | None = None
+        """Cases of one document under one setup."""
         for case in cases:
             key = self._key(case, setup)
             known = self.results.known(key)
@@ -312,21 +324,24 @@ class _Loop:
                 outcome = Outcome.from_dict(known)
             else:
                 self.watch.begin(case, setup)
-                if len(cases) > 1 and setup.catalyst is not None and held is None:
-                    held = self._read(case, setup)
-                outcome = self._run(case, setup, key, held)
+                outcome = self._run(case, setup, key, self._pot(case, setup))
                 self.results.add(outcome.to_dict())
             self.watch.done(outcome, resumed=known is not None)
             yield outcome
 
-    def _read(self, case: Case, setup: Setup) -> Held | None:
-        """The shared pot; None where memory ran out, for ``run_case`` to find out and say."""
-        try:
-            return read_case(self.session, case, setup, self.task, self.watch)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            return None
+    def _pot(self, case: Case, setup: Setup) -> Held | None:
+        """The case's pot: the last one, if the same was read for the same; None where memory ran out, for ``run_case``
+        to find out and say."""
+        wanted = reading_of(case, setup)
+        if self._last is None or self._last[0] != wanted:
+            self._last = None  # never two at once
+            try:
+                self._last = (wanted, read_case(self.session, case, setup, self.task, self.watch))
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                return None
+        return self._last[1]
 
     def _run(self, case: Case, setup: Setup, key: str, held: Held | None) -> Outcome:
         outcome = run_case(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.settings import GenerationSettings
-from infinipot_cli.bench.harness import Case, Outcome, Scorer, Setup, run_all
+from infinipot_cli.bench.harness import Case, Outcome, Scorer, Setup, reading_of, run_all
 from infinipot_cli.bench.options import ResultOptions
 from infinipot_cli.options import ModelOptions
 from infinipot_cli.progress import Progress, make_progress
@@ -51,7 +51,7 @@ def run_watched(
 
     ``part``: of a benchmark of several runs with one file, where outcomes of the others are no news.
     """
-    tokens = sum(case.tokens or 0 for setup in setups for case in readings_of(cases, setup))
+    tokens = sum(case.tokens or 0 for case in readings_of(cases, setups))
     watcher = Watcher(terminal, bench, tokens, part)
     try:
         return run_all(
@@ -154,7 +154,7 @@ class Estimate:
 def estimate(app: App, model: ModelOptions, name: str, cases: Sequence[Case], setups: Sequence[Setup]) -> None:
     """--dry-run: print how many outcomes and tokens, and how long, as lines or as JSON. Loads no model."""
     facts = app.workbench.facts(model)
-    readings = [case for setup in setups for case in readings_of(cases, setup)]
+    readings = readings_of(cases, setups)
     tokens = sum(case.tokens or 0 for case in readings)
     speed = facts.tokens_per_second
     seconds = None if speed is None else round(tokens / speed, 1)
@@ -165,11 +165,9 @@ def estimate(app: App, model: ModelOptions, name: str, cases: Sequence[Case], se
         app.terminal.write("".join(f"{line}\n" for line in _lines(result)))
 
 
-def readings_of(cases: Sequence[Case], setup: Setup) -> list[Case]:
-    """The cases whose documents are read: one for each text where the question is not the catalyst, else all."""
-    before = [None, *(case.text for case in cases)]
-    fresh = zip(cases, before, strict=False)
-    return [case for case, last in fresh if setup.catalyst is None or case.text is None or case.text != last]
+def readings_of(cases: Sequence[Case], setups: Sequence[Setup]) -> list[Case]:
+    """The cases whose documents are read, each as often as there are different pots to read it into."""
+    return list({reading_of(case, setup): case for setup in setups for case in cases}.values())
 
 
 def _lines(result: Estimate) -> list[str]:
