@@ -19,7 +19,7 @@ def distil(pot: Pot, scores: dict[int, Tensor], count: int) -> None:
     their last window instead, and never more than the others. Novelty fades by ``decay``.
     """
     if pot.method.scoped:
-        scores = agreed(scores, pot.settings.scope)
+        scores = agreed(scores, pot.settings, pot.protected)
     if count < pot.entries_distilled - pot.protected:
         if pot.method.scoped and pot.settings.scope == "pot":
             pot.keep(_chosen(pot, pot.distilled_stores[0], scores, count)[0])

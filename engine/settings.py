@@ -24,7 +24,7 @@ REDUCTIONS = ("sum", "mean", "max")
 #: Which heads decide together what stays: each alone, those of a layer, all of the pot.
 SCOPES = ("head", "layer", "pot")
 POOLS = ("max", "mean")
-POOLINGS = (1, 3, 5, 7, 15, 31)
+POOLINGS = (1, 3, 5, 7, 15, 31, 63, 127)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -50,7 +50,8 @@ class PotSettings:
     alpha      share of |C| chosen by novelty (T = alpha * |C|, section 3.3.3); the rest by the catalyst.
     method     which importance decides (see ``engine.methods``).
     reduce     how catalyst attention is reduced over catalyst tokens and the queries of one KV head.
-    scope      which heads decide together, by the sum of their scores (see ``engine.scope``).
+    scope      which heads decide together (see ``engine.scope``).
+    norm       how those agree: by the norm of their scores; 1 is their sum, and the larger, the more the surest counts.
     pooling    width of the pool along the entries before selection (1 = none).
     pool       whether an entry takes the largest score of its pool or their mean.
     decay      factor on the novelty that an entry carries, per cycle survived.
@@ -67,7 +68,8 @@ class PotSettings:
     method: str = "cap"
     reduce: str = "max"
     scope: str = "pot"
-    pooling: int = 15
+    norm: float = 4.0
+    pooling: int = 63
     pool: str = "mean"
     decay: float = 1.0
     recent: int = 0
@@ -79,7 +81,7 @@ class PotSettings:
     def __post_init__(self) -> None:
         for name in ("capacity", "recent", "block", "pooling", "group", "window"):
             _require_whole(name, getattr(self, name))
-        for name in ("alpha", "decay"):
+        for name in ("alpha", "decay", "norm"):
             _require_number(name, getattr(self, name))
         _require(self.capacity >= 16, f"capacity must be at least 16, not {self.capacity}")
         if self.distilled is None:
@@ -90,6 +92,7 @@ class PotSettings:
         _require(self.method in METHODS, f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
         _require(self.reduce in REDUCTIONS, f"reduce must be one of {', '.join(REDUCTIONS)}, not {self.reduce!r}")
         _require(self.scope in SCOPES, f"scope must be one of {', '.join(SCOPES)}, not {self.scope!r}")
+        _require(1 <= self.norm < math.inf, f"norm must be 1 or more, not {self.norm}")
         _require(self.pooling in POOLINGS, f"pooling must be one of {POOLINGS}, not {self.pooling}")
         _require(self.pool in POOLS, f"pool must be one of {', '.join(POOLS)}, not {self.pool!r}")
         _require(0 < self.decay <= 1, f"decay must lie in (0, 1], not {self.decay}")
@@ -137,11 +140,12 @@ class PotSettings:
     def from_dict(cls, values: Mapping[str, Any]) -> PotSettings:
         """Settings from a pot file; unknown names are an error, missing ones take their defaults.
 
-        But for what came later: in older pots every head kept entries of its own, and pools were of the largest.
+        But for what came later: in older pots every head kept entries of its own, or added its scores to the others',
+        and pools were of the largest.
         """
         unknown = set(values) - {field.name for field in fields(cls)}
         _require(not unknown, f"unknown pot settings: {', '.join(sorted(unknown))}")
-        return cls(**{"scope": "head", "pool": "max", **values})
+        return cls(**{"scope": "head", "norm": 1.0, "pool": "max", **values})
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ LLAMA = "Llama 3.2 licence"
 
 PLAIN = ModelEntry("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct", APACHE, 134_515_008, 30, 3, 64, 8192)
 #: The plain model taught to answer from what it reads (docs/reader.md).
-DEFAULT = replace(PLAIN, alias="smollm2-135m-reader", hub_id=None, adapter="reader", focus=512)
+DEFAULT = replace(PLAIN, alias="smollm2-135m-reader", hub_id=None, adapter="reader", focus=256)
 #: Those that are made from the pinned artifact of ``infinipot_cli.artifact``.
 PINNED = (DEFAULT, PLAIN)
 

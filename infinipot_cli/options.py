@@ -94,6 +94,12 @@ class PotOptions:
         str,
         _option("--scope", panel=_POTS, metavar=_choices(SCOPES), help="Which heads decide together what stays."),
     ] = _POT.scope
+    norm: Annotated[
+        float,
+        _option(
+            "--norm", panel=_POTS, help="How heads agree: 1 adds their scores; the larger, the more the surest counts."
+        ),
+    ] = _POT.norm
     pooling: Annotated[
         int,
         _option("--pooling", panel=_POTS, metavar=_choices(POOLINGS), help="Width of the pools along the text."),

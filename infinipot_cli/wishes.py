@@ -116,6 +116,7 @@ def pot_settings(pot: PotOptions, entry_bytes: int) -> PotSettings:
         method=pot.method,
         reduce=pot.reduce,
         scope=pot.scope,
+        norm=pot.norm,
         pooling=pot.pooling,
         pool=pot.pool,
         decay=pot.decay,

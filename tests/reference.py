@@ -41,6 +41,7 @@ class Options:
     method: str = "infinipot"
     reduce: str = "max"
     scope: str = "head"
+    norm: float = 1.0
     pooling: int = 1
     pool: str = "max"
     decay: float = 1.0
@@ -138,13 +139,20 @@ class NaiveReader:
         ]
 
     def _agreed(self, scores: dict[int, list[list[float]]]) -> dict[int, list[list[float]]]:
-        """Every head's scores, or the sums over those that decide together."""
+        """Every head's scores, or the norm over those that decide together of what each gives to a neighbourhood."""
         if self.options.scope == "head" or self.options.method not in ("infinipot", "cap"):
             return scores
         whole = [head for heads in scores.values() for head in heads]
-        together = {layer: heads if self.options.scope == "layer" else whole for layer, heads in scores.items()}
-        sums = {layer: [math.fsum(column) for column in zip(*heads, strict=True)] for layer, heads in together.items()}
-        return {layer: [sums[layer]] * len(heads) for layer, heads in scores.items()}
+        agreed = {}
+        for layer, heads in scores.items():
+            together = heads if self.options.scope == "layer" else whole
+            if self.options.norm != 1:
+                together = [pools(head, self.options) for head in together]
+            agreed[layer] = [self._norm(column) for column in zip(*together, strict=True)]
+        return {layer: [agreed[layer]] * len(heads) for layer, heads in scores.items()}
+
+    def _norm(self, values: Sequence[float]) -> float:
+        return math.fsum(value**self.options.norm for value in values) ** (1 / self.options.norm)
 
     def _keep(self, head: list[Entry], scores: list[float], count: int) -> list[Entry]:
         front = len(self.prefix)
@@ -230,8 +238,7 @@ def select(novelty: list[float], attention: list[float], count: int, options: Op
     guarded = list(range(total))[total - options.recent :] if options.recent else []
     if options.method == "recent":
         return list(range(total - count, total)), math.inf
-    pools = [attention[max(i - options.pooling // 2, 0) : i + options.pooling // 2 + 1] for i in range(total)]
-    pooled = [max(pool) if options.pool == "max" else math.fsum(pool) / len(pool) for pool in pools]
+    pooled = pools(attention, options)
     share = {"infinipot": round(options.alpha * count), "cap": 0, "nuc": count}[options.method]
     by_novelty, near_novelty = _ranked(range(total), novelty.__getitem__, share)
     kept = guarded[-count:] if guarded else []
@@ -239,6 +246,13 @@ def select(novelty: list[float], attention: list[float], count: int, options: Op
     rest = [slot for slot in range(total) if slot not in kept]
     by_attention, near_attention = _ranked(rest, pooled.__getitem__, count - len(kept))
     return sorted(kept + by_attention), min(near_novelty, near_attention)
+
+
+def pools(scores: Sequence[float], options: Options) -> list[float]:
+    """Of its neighbours, every slot takes the largest score or the mean."""
+    half = options.pooling // 2
+    near = [scores[max(i - half, 0) : i + half + 1] for i in range(len(scores))]
+    return [max(pool) if options.pool == "max" else math.fsum(pool) / len(pool) for pool in near]
 
 
 def _ranked(slots: Sequence[int], score: Callable[[int], float], count: int) -> tuple[list[int], float]:

@@ -41,7 +41,7 @@ def differences(one: PotSettings, other: PotSettings) -> set[str]:
 # --- sweeps ---
 
 
-@pytest.mark.parametrize("name", ["distilled", "reduce", "scope", "pooling", "pool", "decay", "recent"])
+@pytest.mark.parametrize("name", ["distilled", "reduce", "scope", "norm", "pooling", "pool", "decay", "recent"])
 def test_a_sweep_of_a_choice_changes_that_choice_alone(name: str) -> None:
     sweep = make_sweep(name, BASE)
     first, *others = [row.setup for row in sweep.rows]

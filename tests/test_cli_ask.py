@@ -148,15 +148,16 @@ def test_json_is_one_object_with_everything(book: Path) -> None:
 
 def test_options_reach_the_engine(book: Path) -> None:
     bench = FakeWorkbench()
-    flags = "--capacity 64 --distilled 20 --alpha 0.25 --method cap --reduce sum --scope layer --pooling 3 --pool max"
-    flags += " --decay 0.9 --recent 4 --no-reset --group 2 --window 99"
+    flags = "--capacity 64 --distilled 20 --alpha 0.25 --method cap --reduce sum --scope layer --norm 2"
+    flags += " --pooling 3 --pool max --decay 0.9 --recent 4 --no-reset --group 2 --window 99"
     more = "--max-tokens 9 --focus 7 --no-repeat 4 --temperature 0.5 --top-p 0.8 --seed 3"
     more += " --model tiny --device cpu --dtype float16 --offline"
     result = invoke("ask", book, "Who?", *flags.split(), *more.split(), bench=bench)
     assert result.code == 0, result.stderr
     assert vars(bench.readings[0].pot.settings) == {
         "capacity": 64, "distilled": 20, "alpha": 0.25, "method": "cap", "reduce": "sum", "scope": "layer",
-        "pooling": 3, "pool": "max", "decay": 0.9, "recent": 4, "block": 512, "reset": False, "group": 2, "window": 99,
+        "norm": 2.0, "pooling": 3, "pool": "max", "decay": 0.9, "recent": 4, "block": 512, "reset": False,
+        "group": 2, "window": 99,
     }  # fmt: skip
     assert vars(bench.generations[0]) == {
         "max_new_tokens": 9, "temperature": 0.5, "top_p": 0.8, "seed": 3, "one_line": False, "min_new_tokens": 0,
@@ -168,7 +169,7 @@ def test_options_reach_the_engine(book: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "flags", "focus"),
-    [("smollm2-135m-reader", [], 512), ("tiny", [], None), ("smollm2-135m-reader", ["--focus", "0"], None)],
+    [("smollm2-135m-reader", [], 256), ("tiny", [], None), ("smollm2-135m-reader", ["--focus", "0"], None)],
 )
 def test_a_question_is_answered_from_as_many_entries_as_suit_the_model(
     book: Path, model: str, flags: list[str], focus: int | None

@@ -123,6 +123,7 @@ def readings(
         method=draw(st.sampled_from(methods)),
         reduce=draw(st.sampled_from(REDUCTIONS)),
         scope=draw(st.sampled_from(SCOPES)),
+        norm=draw(st.sampled_from([1.0, 2.0, 4.0, 7.5])),
         pooling=draw(st.sampled_from(POOLINGS)),
         pool=draw(st.sampled_from(POOLS)),
         decay=draw(st.sampled_from([1.0, 0.7])),

@@ -35,6 +35,9 @@ BAD_POT = [
     ({"reduce": "median"}, "reduce must be one of sum, mean, max, not 'median'"),
     ({"scope": "model"}, "scope must be one of head, layer, pot, not 'model'"),
     ({"pool": "min"}, "pool must be one of max, mean, not 'min'"),
+    ({"norm": 0.5}, "norm must be 1 or more, not 0.5"),
+    ({"norm": math.inf}, "norm must be 1 or more, not inf"),
+    ({"norm": "4"}, "norm must be a number, not '4'"),
     ({"pooling": 2}, "pooling must be one of"),
     ({"pooling": 0}, "pooling must be one of"),
     ({"decay": 0.0}, "decay must lie in"),
@@ -94,6 +97,7 @@ def test_the_defaults_are_legal_and_keep_half() -> None:
     method=st.sampled_from(METHODS),
     reduce=st.sampled_from(REDUCTIONS),
     scope=st.sampled_from(SCOPES),
+    norm=st.floats(1, 20),
     pooling=st.sampled_from(POOLINGS),
     pool=st.sampled_from(POOLS),
     decay=st.floats(0.01, 1),
@@ -106,10 +110,10 @@ def test_legal_settings_survive_a_mapping(data: st.DataObject, capacity: int, **
     assert PotSettings.from_dict(settings.to_dict()) == settings
 
 
-def test_older_pots_were_kept_by_head_and_by_the_largest_score() -> None:
+def test_older_pots_were_kept_by_head_by_the_largest_score_and_by_the_sum() -> None:
     settings = PotSettings(scope="layer").to_dict()
-    del settings["scope"], settings["pool"]
-    assert PotSettings.from_dict(settings) == PotSettings(scope="head", pool="max")
+    del settings["scope"], settings["norm"], settings["pool"]
+    assert PotSettings.from_dict(settings) == PotSettings(scope="head", norm=1, pool="max")
 
 
 def test_unknown_names_are_refused() -> None:

@@ -67,7 +67,7 @@ class Documents(Distiller):
     """Feeds batches of [n, B] to the pot of ``pot_of``; the catalyst [p] is the same for every document."""
 
     def __init__(self, model: Model, settings: PotSettings, documents: int, prefix: Tensor, catalyst: Tensor) -> None:
-        self.documents, self._scope = documents, settings.scope
+        self.documents, self._alone = documents, settings
         # Heads of one document may agree, never those of several: that is done here, before the cycle.
         pot = pot_of(model, replace(settings, scope="head"), documents)
         pot.protected = len(prefix)
@@ -100,7 +100,10 @@ class Documents(Distiller):
     def _agreed(self, scores: dict[int, Tensor]) -> dict[int, Tensor]:
         """Scores [B x H, n] of every layer after the heads of each document have agreed among themselves."""
         split = {layer: rows.unflatten(0, (self.documents, -1)) for layer, rows in scores.items()}
-        each = [agreed({layer: rows[i] for layer, rows in split.items()}, self._scope) for i in range(self.documents)]
+        each = [
+            agreed({layer: rows[i] for layer, rows in split.items()}, self._alone, self.pot.protected)
+            for i in range(self.documents)
+        ]
         return {layer: torch.cat([one[layer] for one in each]) for layer in scores}
 
     def _novelty(self, hidden: Tensor, ids: Tensor) -> Tensor:

@@ -32,17 +32,21 @@ class Candidates:
 
     def catalyst(self, pooling: int, pool: str) -> Tensor:
         """The catalyst's attention: of its ``pooling`` neighbours each entry takes the largest ("max") or the mean."""
-        attention = asked_for(self.attention, "catalyst scores")
-        if pooling == 1:
-            return attention
-        if pool == "mean":
-            return F.avg_pool1d(attention[None], pooling, 1, pooling // 2, count_include_pad=False)[0]
-        return F.max_pool1d(attention[None], pooling, stride=1, padding=pooling // 2)[0]
+        return pooled(asked_for(self.attention, "catalyst scores"), pooling, pool)
 
     @property
     def starts(self) -> int:
         """How many of the first candidates are start tokens: those that the protected prefix does not cover."""
         return min(max(START - self.protected, 0), self.count)
+
+
+def pooled(scores: Tensor, pooling: int, pool: str) -> Tensor:
+    """Each entry of ``scores`` [H, n] takes the largest ("max") or the mean of the ``pooling`` entries around it."""
+    if pooling == 1:
+        return scores
+    if pool == "mean":
+        return F.avg_pool1d(scores[None], pooling, 1, pooling // 2, count_include_pad=False)[0]
+    return F.max_pool1d(scores[None], pooling, stride=1, padding=pooling // 2)[0]
 
 
 def asked_for(what: Tensor | None, name: str) -> Tensor:

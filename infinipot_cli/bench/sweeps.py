@@ -22,6 +22,7 @@ _CAPACITIES = (512, 1024, 2048, 4096, 8192)
 _SHARES = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 _DECAYS = (1.0, 0.95, 0.9, 0.8, 0.5)
 _FOCI = (1024, 768, 512, 384, 256, 128)
+_NORMS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
 _RECENT = (0, 16, 32, 64, 128, 256)
 
 
@@ -187,6 +188,7 @@ SWEEPS: dict[str, tuple[str, str, Callable[[Base], Iterator[_Choice]]]] = {
     "distilled": ("Distilled entries, |C|", "", _distilled),
     "reduce": ("How a catalyst's attention is reduced", "the paper sums", _simply("reduce", REDUCTIONS)),
     "scope": ("Heads that decide together", "in the paper, each alone", _simply("scope", SCOPES)),
+    "norm": ("How the heads agree", "1 is the sum; in the paper, each alone", _simply("norm", _NORMS)),
     "pooling": ("Pooling of scores", "the paper pools nothing", _simply("pooling", POOLINGS)),
     "pool": ("Pools of the largest or of the mean", "the paper pools nothing", _simply("pool", POOLS)),
     "focus": ("Entries that an answer is written from", "in the paper, all of the pot", _focus),

@@ -179,8 +179,8 @@ def ablate(
             "--sweep",
             rich_help_panel=_ABLATE,
             metavar="NAME,…",
-            help="catalysts, alpha, parts, capacity, distilled, reduce, scope, pooling, pool, focus, decay, recent, "
-            "or all.",
+            help="catalysts, alpha, parts, capacity, distilled, reduce, scope, norm, pooling, pool, focus, decay, "
+            "recent, or all.",
         ),
     ] = "parts",
     questions: Annotated[
