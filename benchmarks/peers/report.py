@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.peers.common import Case
 from benchmarks.peers.supervise import Run
 from engine.errors import InfinipotError
-from infinipot_cli.bench.plots import new_figure, require_plots, save
+from infinipot_cli.bench.plots import lengths_across, new_figure, powers_up, require_plots, save
 from infinipot_cli.bench.scoring import contains
 from infinipot_cli.bench.table import NOTHING, Table, as_text
 from infinipot_cli.errors import explain
@@ -126,8 +126,10 @@ def plot(lines: Sequence[Line], target: Path) -> None:
             lengths = sorted({line["length"] for line in own})
             values = [_median((line for line in own if line["length"] == length), name) for length in lengths]
             panel.plot(lengths, values, marker="o", label=peer)
-        panel.set(title=title, xlabel="tokens", xscale="log", yscale="log")
-        panel.grid(alpha=0.3, which="both")
+        panel.set(title=title, xlabel="tokens")
+        lengths_across(panel, {line["length"] for line in done})
+        powers_up(panel)
+        panel.grid(alpha=0.3)
     if done:
         panel.legend()
     save(figure, target)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infinipot_cli.bench.options import show_length
-from infinipot_cli.bench.plots import new_figure, save
+from infinipot_cli.bench.plots import lengths_across, new_figure, save
 
 _WIDTH, _HEIGHT, _BAR, _MARGIN = 4.2, 3.4, 0.36, 1.4  # inches
 
@@ -72,10 +71,7 @@ def _draw_lines(axis: Any, diagram: Lines) -> None:
         low, high = [point.low for point in points], [point.high for point in points]
         axis.fill_between(across, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     if diagram.log:
-        axis.set_xscale("log")
-        ticks = sorted({point.x for points in diagram.lines.values() for point in points})
-        axis.set_xticks(ticks, [show_length(round(tick)) for tick in ticks], fontsize=8)
-        axis.set_xticks([], minor=True)
+        lengths_across(axis, {point.x for points in diagram.lines.values() for point in points})
     axis.set_ylim(bottom=0)
     axis.set_title(diagram.title, fontsize=10)
     axis.set_xlabel(diagram.x)

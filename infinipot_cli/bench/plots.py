@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from infinipot_cli.bench.options import show_length
 from infinipot_cli.errors import UsageError, not_written
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -38,6 +40,24 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def lengths_across(axis: Axes, lengths: Collection[float]) -> None:
+    """Count across in powers, with a tick at each of the ``lengths``."""
+    ticks = sorted(set(lengths))
+    axis.set_xscale("log")
+    axis.set_xticks(ticks, [show_length(round(tick)) for tick in ticks], fontsize=8)
+    axis.set_xticks([], minor=True)
+
+
+def powers_up(axis: Axes) -> None:
+    """Count upwards in powers, with plain numbers at one, two and five of each."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: Figure, path: Path) -> None:
