@@ -21,6 +21,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.peers.report import explained
+from benchmarks.reader import DATA
 from benchmarks.reader_cases import ANSWERABLE, Hay, draw, hidden_cases, load
 from engine.ccd import as_ids, score
 from engine.methods.candidates import pooled
@@ -33,7 +35,6 @@ from infinipot_cli.local import LocalSession, LocalWorkbench
 from infinipot_cli.options import ModelOptions
 from infinipot_cli.prompts import Task, load_task
 
-DATA = Path("training/data/tuning.jsonl")
 NORMS = (1.0, 2.0, 4.0, 8.0)
 POOLINGS = (1, 15, 31, 63, 127)
 KEPT = (128, 256, 512)
@@ -55,10 +56,21 @@ class Look:
         return bool(best[self.answer].all())
 
 
+#: One score for every entry [n].
+Rank = Callable[[Look], Tensor]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    session = LocalWorkbench().load(ModelOptions(options.model, "auto", options.dtype, offline=True), lambda *_: None)
+    with explained():
+        run(options)
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure what the options ask for, and print the table. Raises InfinipotError."""
     documents = load(options.data, options.source)
+    session = LocalWorkbench().load(ModelOptions(options.model, "auto", options.dtype, offline=True), lambda *_: None)
     items = draw(documents, ANSWERABLE, options.questions, options.seed)
     cases = hidden_cases(items, Hay(documents, session.count, options.seed), [options.tokens])
     task = load_task("question", {})
@@ -68,11 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for norm in NORMS:
             how = PotSettings(norm=norm, pooling=pooling)
             _add(table, f"norm {norm:.0f}, pooling {pooling}", looks, partial(total, how))
-    for count in PICKED:
-        _add(table, f"the best {count} heads, pooling {options.pooling}", *_by_hand(looks, count, options.pooling))
+    tried, ranks = _by_hand(looks, PICKED, options.pooling)
+    for count, rank in zip(PICKED, ranks, strict=True):
+        _add(table, f"the best {count} heads, pooling {options.pooling}", tried, rank)
     sys.stdout.write(as_text(table))
     sys.stdout.write(f"\nper cent of {len(looks)} documents of about {options.tokens} tokens\n")
-    return 0
 
 
 def look(session: LocalSession, case: Case, task: Task) -> Look | None:
@@ -96,8 +108,9 @@ def total(settings: PotSettings, look: Look) -> Tensor:
     return pooled(agreed({0: look.scores}, settings, 0)[0][:1], settings.pooling, settings.pool)[0]
 
 
-def _by_hand(looks: Sequence[Look], count: int, pooling: int) -> tuple[Sequence[Look], Callable[[Look], Tensor]]:
-    """The looks that decided nothing, and the agreement of the ``count`` heads that find most answers of the others."""
+def _by_hand(looks: Sequence[Look], counts: Sequence[int], pooling: int) -> tuple[Sequence[Look], list[Rank]]:
+    """The looks that decided nothing, and for each count the agreement of the heads that find most answers of the
+    others."""
     chosen, tried = looks[::2], looks[1::2]
     settings = PotSettings(norm=2, pooling=pooling)
 
@@ -106,10 +119,11 @@ def _by_hand(looks: Sequence[Look], count: int, pooling: int) -> tuple[Sequence[
 
     every = torch.arange(len(looks[0].scores))
     found = [sum(look.keeps(by(head[None], look), KEPT[1]) for look in chosen) for head in every]
-    return tried, partial(by, torch.tensor(found).argsort(descending=True, stable=True)[:count])
+    best = torch.tensor(found).argsort(descending=True, stable=True)
+    return tried, [partial(by, best[:count]) for count in counts]
 
 
-def _add(table: Table, name: str, looks: Sequence[Look], rank: Callable[[Look], Tensor]) -> None:
+def _add(table: Table, name: str, looks: Sequence[Look], rank: Rank) -> None:
     totals = [rank(look) for look in looks]
     shares = [
         100 * sum(look.keeps(made, count) for look, made in zip(looks, totals, strict=True)) / len(looks)
@@ -122,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEFAULT.alias)
     parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--data", type=Path, default=DATA, help="a prepared set")
+    parser.add_argument("--data", type=Path, default=DATA / "tuning.jsonl", help="a prepared set")
     parser.add_argument("--source", action="append", default=[], help="only documents of this source (repeatable)")
     parser.add_argument("--questions", type=int, default=120)
     parser.add_argument("--tokens", type=int, default=1900, help="of a document")

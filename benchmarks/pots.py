@@ -155,7 +155,7 @@ class Bench:
         self, case: Case, dtype: str, loaded: dict[str, Held], raw: Outcome | None, key: str, results: Results
     ) -> Outcome:
         session, setup = self._session, self._setup(case, dtype)
-        outcome = run_case(session, case, setup, self._task, self._generation, parts.score, held=loaded[dtype])
+        outcome = run_case(session, case, setup, self._task, self._generation, parts.score, lambda: loaded[dtype])
         told = parts.answer_ids(session, case, self._generation, (raw or outcome).answer)
         ids = [*self._suffix(case), *told]
         if self._before[0] != case.id:

@@ -33,7 +33,7 @@ def agreed(scores: dict[int, Tensor], settings: PotSettings, protected: int) -> 
 def _norm(scores: Tensor, settings: PotSettings, protected: int) -> Tensor:
     """One score for all rows of ``scores`` [H, n]: float32 [n]."""
     # In float64, so that it does not depend on how a device orders the additions.
-    if settings.norm == 1:  # pooling the sum later is the same
+    if settings.norm == 1:  # a sum is pooled afterwards alone, as in pots that were kept before there was a norm
         return scores.sum(0, dtype=torch.float64).float()
     near = scores.double()
     near[:, protected:] = pooled(near[:, protected:], settings.pooling, settings.pool)

@@ -277,6 +277,17 @@ def test_running_out_of_memory_is_an_outcome_and_other_errors_are_errors(tmp_pat
         go(make_cases(1), workbench=FakeWorkbench(answer=lambda pot: (str(1 // 0),)))
 
 
+def test_a_document_that_memory_does_not_hold_is_read_once() -> None:
+    tried: list[str] = []
+
+    def document() -> list[str]:
+        tried.append("read")
+        raise MemoryError
+
+    (outcome,) = go([replace(make_cases(1)[0], document=document)], SETUPS[:1])
+    assert (outcome.error, tried) == ("out of memory", ["read"])
+
+
 def test_an_answer_that_cannot_fit_is_refused_before_anything_is_read() -> None:
     bench = FakeWorkbench()
     with pytest.raises(SettingsError, match="question and answer need"):

@@ -46,7 +46,7 @@ def test_a_head_that_is_sure_outweighs_many_that_are_not(norm: float, kept: bool
 
 def test_heads_are_picked_on_one_half_and_tried_on_the_other() -> None:
     made = looks(6, (3, 11))
-    tried, rank = heads._by_hand(made, 2, 7)
+    tried, (rank,) = heads._by_hand(made, (2,), 7)
     assert [id(look) for look in tried] == [id(look) for look in made[1::2]]
     assert all(look.keeps(rank(look), 40) for look in tried)
     blind = [Look(look.scores.index_fill(0, torch.tensor([3, 11]), 0.0), look.answer) for look in tried]

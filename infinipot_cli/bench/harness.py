@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
@@ -162,16 +163,15 @@ def run_case(
     task: Task,
     generation: GenerationSettings,
     scorer: Scorer,
-    held: Held | None = None,
-    watch: Watch | None = None,
+    read: Callable[[], Held],
 ) -> Outcome:
-    """Read (unless ``held`` has), answer and score one case.
+    """Answer one case from the pot that ``read`` gives, and score it.
 
     Running out of memory is an outcome, with an ``error`` and score 0. Raises SettingsError where settings, question
     and answer do not go together.
     """
     try:
-        held = held or read_case(session, case, setup, task, watch)
+        held = read()
         suffix = session.framing(task.before, task.system).suffix_ids(task.turn(case.question))
         result = session.generate(held.pot, suffix, generation_of(case, setup, generation), None, None)
     except Exception as error:
@@ -201,13 +201,18 @@ def run_case(
 
 
 #: What a pot depends on: the document, the settings, and the catalyst, which may be the question.
-Reading = tuple[str, PotSettings, str | None, str | None]
+Origin = tuple[str, PotSettings, str | None, str | None]
 
 
-def reading_of(case: Case, setup: Setup) -> Reading:
+def origin_of(case: Case, setup: Setup) -> Origin:
     """Cases and setups with the same one have the same pot."""
     question = case.question if setup.catalyst is None else None
-    return (case.text or f"\0{case.id}", setup.settings, setup.catalyst, question)
+    return (_document(case), setup.settings, setup.catalyst, question)
+
+
+def _document(case: Case) -> str:
+    """The same for cases that share a document."""
+    return case.text or f"\0{case.id}"
 
 
 def generation_of(case: Case, setup: Setup, generation: GenerationSettings) -> GenerationSettings:
@@ -302,18 +307,16 @@ class _Loop:
         self.session, self.setups, self.task, self.generation = session, setups, task, generation
         self.scorer, self.results, self.watch = scorer, results, watch
         described = session.describe()
-        self._last: tuple[Reading, Held] | None = None
+        self._last: tuple[Origin, Held] | None = None
         self.identity = {**session.identity(), "device": described.get("device"), "dtype": described.get("dtype")}
 
     def run(self, cases: Sequence[Case]) -> Iterator[Outcome]:
         keys = {self._key(case, setup) for case in cases for setup in self.setups}
         self.watch.start(len(keys), len(keys & self.results.keys), len(self.results.keys - keys))
-        alone = ((case.text or f"\0{number}", case) for number, case in enumerate(cases))
-        for _, group in groupby(alone, key=lambda item: item[0]):
-            together = [case for _, case in group]
+        for _, group in groupby(cases, key=_document):
+            together = list(group)
             for setup in self.setups:
                 yield from self._setup(together, setup)
-        self._last = None
 
     def _setup(self, cases: Sequence[Case], setup: Setup) -> Iterator[Outcome]:
         """Cases of one document under one setup."""
@@ -324,29 +327,22 @@ class _Loop:
                 outcome = Outcome.from_dict(known)
             else:
                 self.watch.begin(case, setup)
-                outcome = self._run(case, setup, key, self._pot(case, setup))
+                outcome = self._run(case, setup, key)
                 self.results.add(outcome.to_dict())
             self.watch.done(outcome, resumed=known is not None)
             yield outcome
 
-    def _pot(self, case: Case, setup: Setup) -> Held | None:
-        """The case's pot: the last one, if the same was read for the same; None where memory ran out, for ``run_case``
-        to find out and say."""
-        wanted = reading_of(case, setup)
+    def _pot(self, case: Case, setup: Setup) -> Held:
+        """The case's pot: the last one, if the same was read for the same."""
+        wanted = origin_of(case, setup)
         if self._last is None or self._last[0] != wanted:
             self._last = None  # never two at once
-            try:
-                self._last = (wanted, read_case(self.session, case, setup, self.task, self.watch))
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                return None
+            self._last = (wanted, read_case(self.session, case, setup, self.task, self.watch))
         return self._last[1]
 
-    def _run(self, case: Case, setup: Setup, key: str, held: Held | None) -> Outcome:
-        outcome = run_case(
-            self.session, case, setup, self.task, self.generation, self.scorer, held=held, watch=self.watch
-        )
+    def _run(self, case: Case, setup: Setup, key: str) -> Outcome:
+        read = partial(self._pot, case, setup)
+        outcome = run_case(self.session, case, setup, self.task, self.generation, self.scorer, read)
         return replace(outcome, key=key, run=self.results.run)
 
     def _key(self, case: Case, setup: Setup) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.settings import GenerationSettings
-from infinipot_cli.bench.harness import Case, Outcome, Scorer, Setup, reading_of, run_all
+from infinipot_cli.bench.harness import Case, Outcome, Scorer, Setup, origin_of, run_all
 from infinipot_cli.bench.options import ResultOptions
 from infinipot_cli.options import ModelOptions
 from infinipot_cli.progress import Progress, make_progress
@@ -167,7 +167,7 @@ def estimate(app: App, model: ModelOptions, name: str, cases: Sequence[Case], se
 
 def readings_of(cases: Sequence[Case], setups: Sequence[Setup]) -> list[Case]:
     """The cases whose documents are read, each as often as there are different pots to read it into."""
-    return list({reading_of(case, setup): case for setup in setups for case in cases}.values())
+    return list({origin_of(case, setup): case for setup in setups for case in cases}.values())
 
 
 def _lines(result: Estimate) -> list[str]:
