@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.peers.report import explained
+from benchmarks.explained import explained
 from benchmarks.reader import DATA
 from benchmarks.reader_cases import ANSWERABLE, Hay, draw, hidden_cases, load
 from engine.ccd import as_ids, score

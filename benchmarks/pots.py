@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks import pots_parts as parts
 from benchmarks.book import BOOK, EXAMPLES
 from benchmarks.choices import pot_settings
-from engine.errors import InfinipotError
+from benchmarks.explained import explained
 from engine.packing import POT_DTYPES
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli.bench.harness import Case, Held, Outcome, Setup, outcome_key, run_case
@@ -36,7 +36,6 @@ from infinipot_cli.bench.options import parse_length, parse_list
 from infinipot_cli.bench.results import Results
 from infinipot_cli.bench.scoring import token_f1
 from infinipot_cli.bench.table import NOTHING, Table, show
-from infinipot_cli.errors import exit_code, explain
 from infinipot_cli.local import LocalSession, LocalWorkbench
 from infinipot_cli.options import DEFAULT_MODEL, ModelOptions
 from infinipot_cli.prompts import load_catalyst, load_task
@@ -46,15 +45,9 @@ from infinipot_cli.units import show_bytes
 BENCH, RAW = "pots", "raw"
 
 
-def main() -> int:
-    terminal = Terminal.system()
-    try:
-        run(terminal, options_of(sys.argv[1:]))
-    except InfinipotError as error:
-        message, hint = explain(error)
-        terminal.say(f"error: {message}" + (f"\nhint: {hint}" if hint else ""))
-        return int(exit_code(error))
-    return 0
+def main() -> None:
+    with explained():
+        run(Terminal.system(), options_of(sys.argv[1:]))
 
 
 def run(terminal: Terminal, options: argparse.Namespace) -> None:
@@ -248,4 +241,4 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -22,16 +22,16 @@ outcome is kept as a JSON line as soon as it is known, and the same command goes
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from benchmarks.choices import settings_of
+from benchmarks.explained import explained
 from benchmarks.reader_cases import Document, load
 from benchmarks.reader_parts import BOOK_WAYS, PARTS, WAYS, Choice, Job, jobs, prose, score
 from benchmarks.reader_report import tables, write_texts
-from engine.errors import InfinipotError
 from engine.folders import file_sha256
 from engine.settings import GenerationSettings
 from infinipot_cli.bench.harness import Label, Outcome
@@ -42,7 +42,7 @@ from infinipot_cli.bench.running import run_watched
 from infinipot_cli.bench.table import show
 from infinipot_cli.cache import cache_dir
 from infinipot_cli.catalog import DEFAULT, PLAIN
-from infinipot_cli.errors import UsageError, exit_code, explain
+from infinipot_cli.errors import UsageError
 from infinipot_cli.local import LocalSession, LocalWorkbench
 from infinipot_cli.models import resolve
 from infinipot_cli.options import ModelOptions
@@ -57,27 +57,19 @@ DATA = Path(__file__).parents[1] / "training" / "data"
 READ_PER_WRITTEN, SHORT_ANSWER, CHARACTERS = 25, 12, 4.2
 
 
-def main() -> int:
-    terminal = Terminal.system()
-    try:
-        options = _options()
-        return run(terminal, options)
-    except InfinipotError as error:
-        message, hint = explain(error)
-        terminal.say(f"error: {message}" + (f"\nhint: {hint}" if hint else ""))
-        return int(exit_code(error))
-    except KeyboardInterrupt:
-        return 130
+def main() -> None:
+    with explained():
+        run(Terminal.system(), _options())
 
 
-def run(terminal: Terminal, options: argparse.Namespace) -> int:
+def run(terminal: Terminal, options: argparse.Namespace) -> None:
     """Measure, or estimate, what the options ask for, and print the tables."""
     choice = choice_of(options)
     path = Path(options.data) if options.data.endswith(".jsonl") else DATA / f"{options.data}.jsonl"
     documents = load(path, options.source)
     if options.dry_run:
         estimate(terminal, choice, documents, options)
-        return 0
+        return
     about = {"data": file_sha256(path), "sources": sorted(options.source)}
     found: dict[str, list[Outcome]] = {}
     for name in options.models:
@@ -88,7 +80,6 @@ def run(terminal: Terminal, options: argparse.Namespace) -> int:
         show(terminal, table, options.markdown)
     if options.texts is not None:
         write_texts(options.texts, found, texts_of(choice, documents))
-    return 0
 
 
 def choice_of(options: argparse.Namespace) -> Choice:
@@ -114,6 +105,8 @@ def choice_of(options: argparse.Namespace) -> Choice:
         summaries=options.summaries,
         prose=options.prose,
         most_tokens=options.most_tokens,
+        settings=settings_of(options.set),
+        focus=options.focus,
     )
 
 
@@ -271,6 +264,10 @@ def _options() -> argparse.Namespace:
     add("--summaries", default.summaries)
     add("--prose", default.prose, "passages")
     add("--most-tokens", default.most_tokens, "of an answer")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="hidden, needles, book: pot settings"
+    )
+    parser.add_argument("--focus", type=int, help="the same: entries that an answer is written from")
     add("--seed", default.seed)
     add("--device", "auto")
     add("--dtype", "auto")
@@ -286,4 +283,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

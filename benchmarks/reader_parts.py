@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -66,6 +66,13 @@ class Choice:
     summaries: int = 8
     prose: int = 60
     most_tokens: int = 48
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    focus: int | None = None
+
+    def pot(self, capacity: int, name: str = "pot", catalyst: str | None = None, **own: Any) -> Setup:
+        """A pot of ``capacity`` entries, the others of its settings as chosen, or its ``own``."""
+        settings = PotSettings(**{**self.settings, "capacity": capacity, **own})
+        return Setup(f"{name} {capacity}", settings, catalyst, self.focus)
 
 
 @dataclass(frozen=True)
@@ -121,13 +128,9 @@ def hidden(choice: Choice, documents: Sequence[Document], count: Count) -> Itera
     items = [*asked[: choice.hidden], *absent, *draw(documents, ("near",), missing, choice.seed)]
     hay = Hay(documents, count, choice.seed)
     long = hidden_cases(items, hay, choice.lengths)
-    methods = {"pot": PotSettings.method, "infinipot": "infinipot", "truncate": "truncate"}
+    methods = {way: way for way in WAYS} | {"pot": choice.settings.get("method", PotSettings.method)}
     for capacity in choice.capacities:
-        setups = [
-            Setup(f"{way} {capacity}", PotSettings(capacity=capacity, method=methods[way]))
-            for way in choice.ways
-            if way in methods
-        ]
+        setups = [choice.pot(capacity, way, method=methods[way]) for way in choice.ways if way != "bm25"]
         if setups:
             yield Job("hidden", _question(), long, setups, choice.most_tokens)
         if "bm25" in choice.ways:
@@ -144,7 +147,7 @@ def needles(choice: Choice, count: Count) -> Iterator[Job]:
     capacity = choice.needle_capacity
     made = nih.make_cases(wanted, choice.seed, stacks, count, capacity // 4)
     cases = [_labelled(case, {"part": "needles", "answerable": 1}) for case in made]
-    yield Job("needles", _question(), cases, [_pot(capacity)], capacity // 4)
+    yield Job("needles", _question(), cases, [choice.pot(capacity)], capacity // 4)
 
 
 def _labelled(case: Case, labels: dict[str, Label]) -> Case:
@@ -162,8 +165,8 @@ def book(choice: Choice, count: Count) -> Iterator[Job]:
         "page": Setup("page", PotSettings(capacity=capacity)),
         "bm25": Setup(f"bm25 {capacity}", PotSettings(capacity=capacity), focus=0),
         "truncate": Setup(f"truncate {capacity}", PotSettings(capacity=capacity, method="truncate"), general),
-        "pot": Setup(f"one pot {capacity}", PotSettings(capacity=capacity), general),
-        "ask": _pot(capacity),
+        "pot": choice.pot(capacity, "one pot", general),
+        "ask": choice.pot(capacity),
     }
     pages = _pages()
     whole = sum(count(text) for text in pages.values())
@@ -214,10 +217,6 @@ def summaries(choice: Choice, documents: Sequence[Document], count: Count) -> It
         cases.append(replace(case, question=form.question, max_new_tokens=form.max_new_tokens))
     general = load_catalyst(task.catalyst, os.environ).text
     yield Job("summaries", task, cases, [replace(ALONE, catalyst=general)], task.max_new_tokens or 256)
-
-
-def _pot(capacity: int) -> Setup:
-    return Setup(f"pot {capacity}", PotSettings(capacity=capacity))
 
 
 def _question() -> Task:

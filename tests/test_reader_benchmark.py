@@ -8,6 +8,7 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import reader, reader_parts, reader_report
+from benchmarks.choices import pot_settings, settings_of
+from benchmarks.explained import explained
 from benchmarks.reader_cases import (
     ANSWERABLE,
     BETWEEN,
@@ -36,8 +39,9 @@ from benchmarks.reader_cases import (
     without_paragraph,
 )
 from benchmarks.reader_parts import Choice, Job, jobs, prose, score
+from engine.settings import PotSettings
 from infinipot_cli import models, pinned
-from infinipot_cli.bench.harness import Case, Outcome
+from infinipot_cli.bench.harness import Case, Outcome, Setup
 from infinipot_cli.bench.longbench.rouge import rouge_l
 from infinipot_cli.catalog import DEFAULT, PLAIN
 from infinipot_cli.errors import UsageError
@@ -297,10 +301,34 @@ def test_all_parts_ask_what_they_say():
     assert next(job.part for job in jobs(Choice(parts=("book", "gold")), EVERY, count)) == "gold"
 
 
-def test_tokens_are_counted_as_they_are_read():
-    from engine.settings import PotSettings
-    from infinipot_cli.bench.harness import Setup
+def test_chosen_settings_reach_every_pot_and_the_others_are_the_defaults():
+    assert pot_settings(argparse.Namespace(capacity=300, set=[])) == PotSettings(capacity=300)
+    chosen = replace(SMALL, settings=settings_of(["norm=2", "scope=layer"]), focus=90, book_ways=("pot", "ask"))
+    setups = [setup for job in jobs(chosen, EVERY, count) for setup in job.setups if "pot" in setup.name]
+    assert {setup.name.split()[0] for setup in setups} == {"pot", "one"}
+    for setup in setups:
+        assert setup.settings == PotSettings(capacity=setup.settings.capacity, norm=2, scope="layer")
+        assert setup.focus == 90
+    with pytest.raises(UsageError, match="no pot setting 'nrom'"):
+        settings_of(["nrom=2"])
 
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (UsageError("no such part", hint="name another"), 2, "error: no such part\nhint: name another\n"),
+        (FileNotFoundError(2, "No such file", "x.jsonl"), 1, "error: x.jsonl: "),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_a_benchmark_ends_with_one_line_and_the_error_s_code(error, code, words, capsys):
+    with pytest.raises(SystemExit) as ended, explained():
+        raise error
+    assert ended.value.code == code
+    assert capsys.readouterr().err.startswith(words)
+
+
+def test_tokens_are_counted_as_they_are_read():
     shared = [Case(str(n), list, "?", ("x",), text="book", tokens=1000) for n in range(3)]
     setups = [
         Setup("pot 256", PotSettings(capacity=256)),
@@ -317,6 +345,7 @@ def options(tmp_path: Path, data: Path, **more: Any) -> argparse.Namespace:
     made = {**fields, **words, "parts": "gold,hidden,needles,book,summaries", "lengths": "80", "book_ways": "pot"}
     made |= {"models": ["plain", "taught"], "data": str(data), "source": [], "device": "auto", "dtype": "auto"}
     made |= {"out": tmp_path / "out.jsonl", "texts": tmp_path / "texts.md", "markdown": False, "dry_run": False}
+    made |= {"set": []}
     return argparse.Namespace(**{**made, **more})
 
 
@@ -337,7 +366,7 @@ def run(monkeypatch, given_options: argparse.Namespace) -> tuple[str, list[FakeW
 
     monkeypatch.setattr(reader, "open_model", open_model)
     out, err = Stream(), Stream()
-    assert reader.run(Terminal(None, out, err, quiet=1), given_options) == 0
+    reader.run(Terminal(None, out, err, quiet=1), given_options)
     return out.bytes.decode(), benches
 
 

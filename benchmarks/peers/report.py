@@ -8,19 +8,16 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.explained import explained
 from benchmarks.peers.common import Case
 from benchmarks.peers.supervise import Run
-from engine.errors import InfinipotError
 from infinipot_cli.bench.plots import lengths_across, new_figure, powers_up, require_plots, save
 from infinipot_cli.bench.scoring import contains
 from infinipot_cli.bench.table import NOTHING, Table, as_text
-from infinipot_cli.errors import explain
 
 Line = dict[str, Any]
 
@@ -133,16 +130,6 @@ def plot(lines: Sequence[Line], target: Path) -> None:
     if done:
         panel.legend()
     save(figure, target)
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Errors that a user can understand end the program with one line, and a hint where one helps."""
-    try:
-        yield
-    except (InfinipotError, OSError) as error:
-        message, hint = explain(error)
-        sys.exit(f"error: {message}" + (f"\nhint: {hint}" if hint else ""))
 
 
 def main() -> None:

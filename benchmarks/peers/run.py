@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.choices import pot_settings
+from benchmarks.explained import explained
 from benchmarks.peers.common import Case, Job
 from benchmarks.peers.documents import DEPTHS, Haystack, Needle, book_text, pass_key, pick, questions
-from benchmarks.peers.report import Line, explained, outcomes, plot, said, table
+from benchmarks.peers.report import Line, outcomes, plot, said, table
 from benchmarks.peers.supervise import supervise
 from engine.settings import PotSettings
 from infinipot_cli.artifact import GGUF_NAME, MODULE
