@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +19,9 @@ from engine.model import Model
 from engine.models import wrap
 from engine.settings import PotSettings
 from training import checkpoint
-from training.layout import Branch, Tree, pack, packs
+from training.layout import Branch, Tree, additive, pack, packs
 from training.lora import add_lora, lora_state, set_lora_state, without_lora
-from training.through_pot import PotTree, answer_logits, full_text_logits, pot_loss, poured, read_into_pot
+from training.through_pot import PotTree, answer_logits, full_text_logits, pot_loss, read_into_pot, with_room
 from training.train import pack_loss, read_loss
 
 RANK, ALPHA = 4, 8.0
@@ -195,7 +196,12 @@ def test_a_pot_that_holds_everything_answers_like_the_full_text():
     with torch.no_grad():
         pots = [read_into_pot(model, tree, branch) for branch in tree.branches]
         from_pot = torch.cat([answer_logits(model, *pair) for pair in zip(pots, tree.branches, strict=True)])
-    torch.testing.assert_close(from_pot, full_text_logits(model, tree), rtol=1e-3, atol=1e-3)
+        row = pack([tree])
+        mask = additive(row.mask, model.dtype)[None, None]
+        at_once = model.base(row.ids[None], position_ids=row.positions[None], attention_mask=mask, use_cache=False)
+        wanted = model.logits(at_once.last_hidden_state[0][row.predict])
+    torch.testing.assert_close(full_text_logits(model, tree), wanted, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(from_pot, wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_distilled_reading_teaches_every_layer():
@@ -206,8 +212,7 @@ def test_distilled_reading_teaches_every_layer():
     held = pot.entries
     assert pot.cycles > 0
     assert held < len(tree.trunk)
-    cache = poured(model, pot, tree.branches[0])
-    assert cache.layers[0].keys.shape[2] <= held == pot.entries
+    assert with_room(model, pot, tree.branches[0]).entries <= held == pot.entries
     pot_loss(model, tree, 0.5).backward()
     assert all(layer.lora_b.grad is not None and layer.lora_b.grad.abs().sum() > 0 for layer in layers.values())
 
@@ -217,17 +222,51 @@ def test_an_answer_can_be_learnt_from_the_entries_in_focus_and_without_a_teacher
     layers, _ = trained(model)
     tree = replace(long_tree(100), focus=24, taught=False)
     pot = read_into_pot(model, tree, tree.branches[0])
-    cache = poured(model, pot, tree.branches[0], tree.focus)
-    assert cache.layers[0].keys.shape[2] == pot.protected + 24 < pot.entries
+    assert with_room(model, pot, tree.branches[0], tree.focus).entries == pot.protected + 24 < pot.entries
     loss = pot_loss(model, tree, 0.5)
-    with torch.no_grad():
-        pots = [read_into_pot(model, tree, branch) for branch in tree.branches]
-        wanted = 0.0
-        for own, branch in zip(pots, tree.branches, strict=True):
-            predicted = answer_logits(model, own, branch, 24).log_softmax(-1)
-            wanted -= (
-                sum(float(predicted[i, token]) for i, token in enumerate(branch.answer)) / len(branch.answer) ** 0.5
-            )
-    assert float(loss.detach()) == pytest.approx(wanted, rel=1e-4)
+    assert float(loss.detach()) == pytest.approx(untaught_loss(model, tree, tree.branches), rel=1e-4)
     loss.backward()
     assert all(layer.lora_b.grad is not None and layer.lora_b.grad.abs().sum() > 0 for layer in layers.values())
+
+
+def untaught_loss(model: Model, tree: PotTree, branches: Sequence[Branch]) -> float:
+    """What ``pot_loss`` is without a teacher, where ``branches`` hold the answers that are learnt."""
+    loss = 0.0
+    for asked, learnt in zip(tree.branches, branches, strict=True):
+        pot = with_room(model, read_into_pot(model, tree, asked), asked, tree.focus)
+        with torch.no_grad():
+            predicted = answer_logits(model, pot, learnt).log_softmax(-1)
+        loss -= sum(float(predicted[i, token]) for i, token in enumerate(learnt.answer)) / len(learnt.answer) ** 0.5
+    return loss
+
+
+def test_where_the_pot_has_lost_the_answer_it_is_taught_to_say_so():
+    model = fresh()
+    trained(model)
+    words = [f"{number}x" for number in range(10, 60)]
+    trunk = model.tokenizer.encode(" ".join(words), add_special_tokens=False)
+    tree = PotTree(trunk, [Branch([9, 10, 11], [])], 0, PotSettings(capacity=len(trunk) + 40), [7], 60, taught=False)
+    pot = with_room(model, read_into_pot(model, tree, tree.branches[0]), tree.branches[0], tree.focus)
+    held = model.tokenizer.decode(pot.distilled_stores[0].token[0, : pot.entries].tolist()).split()
+    kept, gone = (next(word for word in words if (word in held) is here) for here in (True, False))
+    refusal = [*model.tokenizer.encode("not said"), 3]
+    answers = {word: [*model.tokenizer.encode(word), 3] for word in (kept, gone, "99x")}
+    asked = [Branch([9, 10, 11], answer) for answer in answers.values()]
+    learnt = [replace(branch, answer=refusal) if branch.answer == answers[gone] else branch for branch in asked]
+    for refuses, branches in ((None, asked), (refusal, learnt)):
+        lesson = replace(tree, branches=asked, refusal=refuses)
+        loss = float(pot_loss(model, lesson, 0.5).detach())
+        assert loss == pytest.approx(untaught_loss(model, lesson, branches), rel=1e-4)
+
+
+def test_without_gradients_the_merged_weights_give_what_the_factors_give():
+    model = fresh()
+    layers, _ = trained(model)
+    layer = next(iter(layers.values()))
+    rows = torch.randn(5, layer.layer.in_features)
+    for step in range(2):
+        with torch.no_grad():
+            merged = layer(rows)
+        torch.testing.assert_close(merged, layer(rows).detach(), msg=f"after {step} steps")
+        with torch.no_grad():
+            layer.lora_b += 0.3

@@ -17,7 +17,7 @@ from training.corpus import Ask, Text, _ask, _split, _told, _told_whole, answers
 from training.needles import needle
 from training.negatives import NOT_SAID, near_miss, swapped
 from training.prepare import LONG_RANGE, LONGEST, _parts, _reading
-from training.through_pot import SOURCES, joined, random_pot
+from training.through_pot import ANSWERED, SOURCES, joined, random_pot
 
 seeds = st.integers(0, 2**32)
 PROSE = [Text("wiki", "", "p", "It rained. The old mill stood by the river, and nobody went there. " * 8)]
@@ -102,6 +102,7 @@ def test_joined_documents_keep_only_questions_that_are_still_right(seed):
     made = joined(rows, rng)
     assert all(row["document"] in made["document"] for row in rows)
     assert all(ask["kind"] == "extractive" for ask in made["asks"])
+    assert len(made["asks"]) <= ANSWERED
 
 
 @given(st.integers(50, 3000), st.integers(0, 60), seeds)

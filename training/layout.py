@@ -73,20 +73,21 @@ class Layout:
         parts = (text[start : start + PASSAGE] for start in range(0, len(text), PASSAGE))
         return [token for part in parts for token in self._encoder.encode(part)[0]]
 
+    def answer(self, text: str) -> list[int]:
+        """Ids of an answer, with the end token."""
+        return [*self._encoder.encode(text, "\n")[0], self._end]
+
     def _branch(self, task: str, ask: Mapping[str, Any]) -> Branch:
         question = ask["question"]
         if task == "summary":
             question = self._tasks[task].variants[question].question
         prompt = self._framing[task].suffix_ids(self._tasks[task].turn(question))
-        return Branch(prompt, self._answer(ask["answer"]))
+        return Branch(prompt, self.answer(ask["answer"]))
 
     def _chat(self, ask: Mapping[str, Any]) -> Branch:
         turns = [{"role": "user", "content": ask["question"]}]
         prompt = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        return Branch(self._encoder.encode(prompt, "", markup=True)[0], self._answer(ask["answer"]))
-
-    def _answer(self, text: str) -> list[int]:
-        return [*self._encoder.encode(text, "\n")[0], self._end]
+        return Branch(self._encoder.encode(prompt, "", markup=True)[0], self.answer(ask["answer"]))
 
 
 @dataclass

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 class LoraLinear(nn.Module):
     """A frozen linear layer with a trained detour through ``rank`` dimensions; starts as the layer itself.
 
-    The factors are float32 whatever the layer computes in, so that small steps are not rounded away.
+    The factors are float32 whatever the layer computes in, so that small steps are not rounded away. Without gradients
+    the detour is merged into the weight, as in the model that is shipped: at half the work, until the next step.
     """
 
     def __init__(self, layer: nn.Linear, rank: int, alpha: float) -> None:
@@ -20,17 +21,29 @@ class LoraLinear(nn.Module):
         self.layer = layer
         self.scale = alpha / rank
         self.active = True
+        self._merged: tuple[tuple[int, int], Tensor] | None = None  # versions of the factors, and their weight
         device = layer.weight.device
         self.lora_a = nn.Parameter(torch.empty(rank, layer.in_features, device=device))
         self.lora_b = nn.Parameter(torch.zeros(layer.out_features, rank, device=device))
         nn.init.kaiming_uniform_(self.lora_a, a=5**0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.layer(x)
         if not self.active:
-            return out
+            return self.layer(x)
+        if not torch.is_grad_enabled():
+            return nn.functional.linear(x, self._weight(), self.layer.bias)
+        out = self.layer(x)
         down = nn.functional.linear(x, self.lora_a.to(x.dtype))
         return out + nn.functional.linear(down, (self.scale * self.lora_b).to(x.dtype))
+
+    def _weight(self) -> Tensor:
+        """The layer's weight with the detour in it [out, in], made once for the factors as they are."""
+        versions = self.lora_a._version, self.lora_b._version
+        if self._merged is None or self._merged[0] != versions:
+            weight = self.layer.weight
+            detour = self.scale * self.lora_b.detach() @ self.lora_a.detach()
+            self._merged = versions, (weight.float() + detour).to(weight.dtype)
+        return self._merged[1]
 
 
 def add_lora(module: nn.Module, rank: int, alpha: float, seed: int = 0) -> dict[str, LoraLinear]:

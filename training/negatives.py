@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from training.corpus import Ask, Text, answers_in
 
 NOT_SAID = "The document does not say."
+#: Kinds of questions that their document does not answer.
+NEGATIVES = ("swapped", "near")
 
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][\w'’-]+(?: [A-Z][\w'’-]+)*|\b\d[\d,.]*\d\b")
 

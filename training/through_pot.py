@@ -2,7 +2,8 @@
 
 Reading and distilling run without gradients, with the adapter as it stands, so the kept entries are those that `ask`
 would keep. The answer is learnt on the poured cache, from the gold tokens and from the same model's own
-distribution when it has the whole text before it (Kullback-Leibler divergence, teacher to student).
+distribution when it has the whole text before it (Kullback-Leibler divergence, teacher to student). Where the answer
+stands in the document but not in what is left of it, what is learnt is to say so instead of to guess.
 """
 
 from __future__ import annotations
@@ -23,10 +24,20 @@ from engine.pot import Batch, Pot
 from engine.pour import pour
 from engine.reader import Reader
 from engine.settings import PotSettings
+from infinipot_cli.bench.scoring import contains
 from training.layout import Branch, Layout, Tree, additive, pack
+from training.negatives import NEGATIVES, NOT_SAID
 
 #: Sources whose questions still mean one thing when several documents stand together.
 SOURCES = ("squadshifts_new_wiki", "wiki_rules", "needles")
+JOINED = (2, 6)  # prepared documents in one lesson
+#: Questions of a lesson at most: those that its document answers, and those that it does not.
+ANSWERED, UNANSWERED = 10, 4
+#: Shares of the lessons whose documents are distilled with each question in turn (CaP-Q), and with the general catalyst
+#: (CaP-G). The others are held whole, so that only the focus of each question decides what is left: one reading serves
+#: all questions.
+BY_QUESTION, BY_GENERAL = 0.2, 0.25
+READINGS = 3  # questions of a lesson at most that takes a reading for each
 SLACK = 16  # entries left free behind the answer, as `ask` leaves room for a longer one
 TOLD_POTS = (512, 2048)  # capacities of pots that are summarised
 
@@ -36,7 +47,7 @@ class PotTree(Tree):
     """A document, its questions, and the pot that it is read into. ``prefix`` tokens of the trunk are protected.
 
     Answers are written from ``focus`` entries at most (None: all). With ``taught`` there is a teacher beside the gold
-    answer.
+    answer. ``refusal`` is what is learnt where the pot has lost the answer (None: the answer all the same).
     """
 
     prefix: int = 0
@@ -44,6 +55,7 @@ class PotTree(Tree):
     catalyst: list[int] | None = None  # None: each question is its own catalyst (CaP-Q)
     focus: int | None = None
     taught: bool = True
+    refusal: list[int] | None = None
 
 
 def pot_course(
@@ -56,21 +68,22 @@ def pot_course(
 ) -> list[PotTree]:
     """As many long documents with questions as ``tokens`` allow, each with its own random pot; short ones first.
 
-    ``catalyst`` is the text of the general catalyst (CaP-G), which half of the pots are distilled with; ``focus`` how
-    many entries an answer is written from.
+    ``catalyst`` is the text of the general catalyst (CaP-G); ``focus`` how many entries an answer is written from.
     """
     rng = random.Random(seed)
     fitting = [row for row in documents if row["source"] in SOURCES]
+    general, refusal = layout.suffix(catalyst), layout.answer(NOT_SAID)
     lessons: list[PotTree] = []
     while sum(map(len, lessons)) < tokens:
-        row = joined(rng.sample(fitting, rng.randint(1, 3)), rng)
+        row = joined(rng.sample(fitting, rng.randint(*JOINED)), rng)
         tree = layout.tree(row)
         prefix = len(layout.prefix(row["task"]))
-        general = layout.suffix(catalyst) if rng.random() < 1 / 2 else None
-        # A question that is its own catalyst needs a reading of its own, a general catalyst serves them all.
-        branches = tree.branches if general else tree.branches[:1]
-        settings = random_pot(len(tree.trunk), prefix, rng)
-        lessons.append(PotTree(tree.trunk, branches, prefix, settings, general, focus))
+        way = rng.random()
+        by_question, whole = way < BY_QUESTION, way >= BY_QUESTION + BY_GENERAL
+        branches = tree.branches[:READINGS] if by_question else tree.branches
+        settings = whole_pot(len(tree.trunk)) if whole else random_pot(len(tree.trunk), prefix, rng)
+        own = None if by_question else general
+        lessons.append(PotTree(tree.trunk, branches, prefix, settings, own, focus, refusal=refusal))
     return sorted(lessons, key=lambda tree: math.log(len(tree)) + rng.gauss(0, 0.3))
 
 
@@ -98,10 +111,17 @@ def told_course(
 def joined(rows: Sequence[Mapping[str, Any]], rng: random.Random) -> dict[str, Any]:
     """One document out of several, with questions from each that the others cannot answer."""
     document = "\n\n".join(row["document"].strip() for row in rows)
-    asks = [ask for row in rows for ask in rng.sample(row["asks"], min(4, len(row["asks"])))]
-    known = {ask["question"] for row in rows for ask in row["asks"] if ask["kind"] == "extractive"}
-    asks = [ask for ask in asks if ask["kind"] == "extractive" or ask["question"] not in known]
-    return {**rows[0], "document": document, "asks": rng.sample(asks, min(6, len(asks)))}
+    asks = [ask for row in rows for ask in row["asks"]]
+    known = {ask["question"] for ask in asks if ask["kind"] not in NEGATIVES}
+    answered = [ask for ask in asks if ask["kind"] not in NEGATIVES]
+    others = [ask for ask in asks if ask["kind"] in NEGATIVES and ask["question"] not in known]
+    chosen = rng.sample(answered, min(ANSWERED, len(answered))) + rng.sample(others, min(UNANSWERED, len(others)))
+    return {**rows[0], "document": document, "asks": rng.sample(chosen, len(chosen))}
+
+
+def whole_pot(tokens: int) -> PotSettings:
+    """A pot that holds a document of ``tokens`` tokens and any question of usual length."""
+    return PotSettings(capacity=tokens + 256)
 
 
 def random_pot(tokens: int, prefix: int, rng: random.Random) -> PotSettings:
@@ -116,7 +136,8 @@ def random_pot(tokens: int, prefix: int, rng: random.Random) -> PotSettings:
 def pot_loss(model: Model, tree: PotTree, share: float) -> Tensor:
     """Sum over the answers of (1 - share) * -log p(gold) + share * KL(full text || pot), weighted as in ``pack``.
 
-    Gradients reach the adapter where it reads question and answer; the pot's entries are constants.
+    Gradients reach the adapter where it reads question and answer; the pot's entries are constants. An answer that the
+    pot has lost has no teacher: it saw what the pot has not.
     """
     teacher = full_text_logits(model, tree) if tree.taught else None
     total = torch.zeros((), device=model.device)
@@ -125,35 +146,55 @@ def pot_loss(model: Model, tree: PotTree, share: float) -> Tensor:
     for branch in tree.branches:
         if pot is None or tree.catalyst is None:
             pot = read_into_pot(model, tree, branch)
-        count = len(branch.answer)
-        logits = answer_logits(model, pot, branch, tree.focus)
-        target = torch.tensor(branch.answer, device=logits.device)
-        loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
-        if teacher is not None:
-            wanted = teacher[done : done + count].log_softmax(-1)
-            gap = torch.nn.functional.kl_div(logits.log_softmax(-1), wanted, log_target=True, reduction="sum")
-            loss = (1 - share) * loss + share * gap
-        total = total + loss * count**-0.5
-        done += count
+        left = with_room(model, pot, branch, tree.focus)
+        learnt, wanted = branch, teacher[done : done + len(branch.answer)] if teacher is not None else None
+        done += len(branch.answer)
+        if tree.refusal is not None and lost(model, tree, left, branch):
+            learnt, wanted = replace(branch, answer=tree.refusal), None
+        total = total + _answer_loss(answer_logits(model, left, learnt), learnt.answer, wanted, share)
     return total
+
+
+def _answer_loss(logits: Tensor, answer: Sequence[int], wanted: Tensor | None, share: float) -> Tensor:
+    """One answer's part of ``pot_loss``: logits [n, V] against n tokens and the teacher's logits ``wanted`` [n, V]."""
+    target = torch.tensor(answer, device=logits.device)
+    loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
+    if wanted is not None:
+        teacher = wanted.log_softmax(-1)
+        gap = torch.nn.functional.kl_div(logits.log_softmax(-1), teacher, log_target=True, reduction="sum")
+        loss = (1 - share) * loss + share * gap
+    return loss * len(answer) ** -0.5
+
+
+def lost(model: Model, tree: PotTree, pot: Pot, branch: Branch) -> bool:
+    """Whether the answer stands in the document, word for word, but not in what the pot's first head holds of it.
+
+    One head speaks for all where all decide together (``engine.scope``), which is how `ask` reads.
+    """
+    answer, decode = [model.tokenizer.decode(branch.answer[:-1])], model.tokenizer.decode
+    store = pot.distilled_stores[0]
+    held = store.token[0, pot.protected : store.length].tolist()
+    return contains(decode(tree.trunk[tree.prefix :]), answer) and not contains(decode(held), answer)
 
 
 @torch.no_grad()
 def full_text_logits(model: Model, tree: Tree) -> Tensor:
     """What the model, as it stands, predicts for every answer token with the whole document before it: [m, V]."""
-    row = pack([tree])
+    row = pack([Tree([], tree.branches)])
+    mask = torch.cat([torch.ones(len(row.ids), len(tree.trunk), dtype=torch.bool), row.mask], 1)
     hidden = model.base(
         input_ids=row.ids[None].to(model.device),
-        position_ids=row.positions[None].to(model.device),
-        attention_mask=additive(row.mask, model.dtype)[None, None].to(model.device),
-        use_cache=False,
+        position_ids=row.positions[None].to(model.device) + len(tree.trunk),
+        attention_mask=additive(mask, model.dtype)[None, None].to(model.device),
+        past_key_values=read_whole(model, tree.trunk),
+        use_cache=True,
     ).last_hidden_state[0]
     return model.logits(hidden[row.predict.to(model.device)]).float()
 
 
-def answer_logits(model: Model, pot: Pot, branch: Branch, focus: int | None = None) -> Tensor:
+def answer_logits(model: Model, pot: Pot, branch: Branch) -> Tensor:
     """Logits of the answer's tokens [n, V] from the distilled document, with gradients; the pot stays as it is."""
-    cache = poured(model, pot, branch, focus)
+    cache = _constants(pour(model, pot))
     entries = cache.get_seq_length()
     ids = torch.tensor(branch.prompt + branch.answer, device=model.device)
     positions = torch.arange(entries, entries + len(ids), device=model.device)
@@ -163,11 +204,11 @@ def answer_logits(model: Model, pot: Pot, branch: Branch, focus: int | None = No
     return model.logits(hidden[len(branch.prompt) - 1 : -1]).float()
 
 
-def poured(model: Model, pot: Pot, branch: Branch, focus: int | None = None) -> DynamicCache:
-    """A stock cache of constants, with room made for question and answer as ``generate`` makes it."""
+def with_room(model: Model, pot: Pot, branch: Branch, focus: int | None = None) -> Pot:
+    """A copy of the pot, with room made for question and answer as ``generate`` makes it."""
     pot = pot.copy()
     make_room(model, pot, _need(branch), torch.tensor(branch.prompt), focus)
-    return _constants(pour(model, pot))
+    return pot
 
 
 def _constants(cache: DynamicCache) -> DynamicCache:

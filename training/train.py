@@ -1,6 +1,6 @@
 """Train the reader adapter: LoRA on every linear layer, loss on the answers only, short documents first.
 
-    python training/train.py [--data training/data/training.jsonl] [--out training/runs/first] [--tokens 450000]
+    python training/train.py [--data training/data/training.jsonl ...] [--out training/runs/first] [--tokens 450000]
     python training/train.py --pot --start training/runs/first/adapter.safetensors --out training/runs/pot
 
 ``--pot`` reads every document through a pot; ``--pot-tokens`` and ``--told`` mix such lessons, and lessons of documents
@@ -81,7 +81,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--data", type=Path, default=Path("training/data/training.jsonl"))
+    parser.add_argument("--data", type=Path, nargs="+", default=[Path("training/data/training.jsonl")])
     parser.add_argument("--out", type=Path, default=Path("training/runs/first"))
     parser.add_argument("--tokens", type=int, default=450_000, help="tokens of the whole run")
     parser.add_argument("--end", type=int, help="tokens after which to end, and by which the rate falls to zero")
@@ -111,7 +111,7 @@ def _options() -> argparse.Namespace:
 
 
 def _plan(model: Model, options: argparse.Namespace) -> Sequence[Tree]:
-    layout, documents = Layout(model), list(rows(options.data))
+    layout, documents = Layout(model), [row for path in options.data for row in rows(path)]
     general = load_catalyst("cap-g", {}).text or ""
     if options.pot:
         return pot_course(layout, documents, options.tokens, options.seed, general)
