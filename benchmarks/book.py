@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--catalyst", default="cap-g")
     parser.add_argument("--task", default="question")
     parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--dtype", default="auto")
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("-n", type=int, help="only this many questions, evenly picked")
     group = parser.add_mutually_exclusive_group()
@@ -103,7 +104,7 @@ def main() -> None:
     questions = yaml.safe_load((EXAMPLES / "questions.yaml").read_text(encoding="utf-8"))
     step = len(questions) / (options.n or len(questions))
     picked = [questions[int(i * step)] for i in range(options.n or len(questions))]
-    model = load_model(resolve(options.model), offline=True)
+    model = load_model(resolve(options.model), dtype=options.dtype, offline=True)
     answer_all(options, model, load_task(options.task, os.environ), picked)
 
 

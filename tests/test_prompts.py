@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,11 @@ def test_list_and_show() -> None:
     assert invoke("prompts", "show", "summary").stdout == (builtin_folder() / "summary.yaml").read_text()
     assert invoke("prompts", "show", "summary", "--json").json["variants"]["short-bullets"]["question"]
     assert invoke("prompts", "show", "nothing").code == 2
+
+
+def test_the_prompt_files_in_the_docs_can_be_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "prompts.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    prompts = [load_prompt(written(tmp_path, text, yaml.safe_load(text)["name"])) for text in shown]
+    assert [type(prompt) for prompt in prompts] == [Catalyst, Task]
+    assert prompts[1].catalyst == prompts[0].name

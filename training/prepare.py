@@ -1,6 +1,6 @@
 """Make the training, tuning and final test sets of the reader from a corpus folder.
 
-    python training/prepare.py CORPUS [--out training/data] [--documents 6000] [--seed 0]
+    python training/prepare.py CORPUS [--out training/data] [--documents 9000] [--seed 0]
 
 One JSON line is one document with its questions: {source, licence, group, task, document, asks: [{question, answer,
 accepted, kind}]}. Questions and documents are stored bare; the wording around them comes from prompts/ when training.

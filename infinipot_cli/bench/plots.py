@@ -29,7 +29,7 @@ def require_plots(path: Path | None) -> None:
     if not path.absolute().parent.is_dir():
         raise UsageError(f"there is no folder {path.absolute().parent} for {path.name}")
     if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError("--plot needs matplotlib, which is not installed", hint="pip install 'infinipot[bench]'")
+        raise UsageError("--plot needs matplotlib, which is not installed", hint="pip install matplotlib")
 
 
 def new_figure(width: float, height: float) -> Figure:
