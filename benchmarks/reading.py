@@ -154,7 +154,7 @@ def run(options: argparse.Namespace) -> None:
     require_plots(options.plot)
     model = load_model(resolve(options.model), dtype=options.dtype, offline=True)
     settings = PotSettings(capacity=options.capacity, block=options.block, method=options.method)
-    print(f"{model.name}, {model.device}, {model.dtype}, {torch.get_num_threads()} threads, {settings}")
+    print(f"{options.model}, {model.device}, {model.dtype}, {torch.get_num_threads()} threads, {settings}")
     print("    tokens  cycles  matrices GFLOP/s  stock t/s  reading t/s  of stock  of the floor  peak MiB")
     text, mark, looks = Text(model, settings), 2 * options.capacity, list[Look]()
     while not looks or looks[-1].read < options.tokens:
@@ -164,7 +164,7 @@ def run(options: argparse.Namespace) -> None:
         print(looks[-1].line(), flush=True)
         mark = min(4 * mark, max(options.tokens, mark + 1))
     if options.plot:
-        draw_looks(options.plot, looks, f"{model.name}, pot of {options.capacity:,}")
+        draw_looks(options.plot, looks, f"{options.model}, pot of {options.capacity:,}")
 
 
 if __name__ == "__main__":
