@@ -11,6 +11,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from engine.attention import LayerSpec
 
+#: Bytes of kept entries that are gathered at a time, beside the buffers that they come from and go to.
+_GATHERED = 1 << 28
 # Source position of tokens that stand in no source: the chat template, a question, an earlier answer.
 NOWHERE = -1
 
@@ -60,4 +62,6 @@ class Bank:
     def keep(self, slots: Tensor) -> None:
         """Keep only ``slots`` [m], ascending, in every head of every layer; they become slots 0..m-1."""
         for buffer in self.tensors.values():
-            buffer[:, :, : len(slots)] = buffer.index_select(2, slots)
+            bytes_of_layer = buffer[0, :, : len(slots)].numel() * buffer.element_size()
+            for layers in buffer.split(max(_GATHERED // max(bytes_of_layer, 1), 1)):
+                layers[:, :, : len(slots)] = layers.index_select(2, slots)

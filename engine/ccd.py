@@ -7,6 +7,8 @@ so feeding one by one, in pieces or all at once gives the same pot, bit for bit.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -56,9 +58,13 @@ class Distiller:
             self._read(self._take(size))
 
     def flush(self) -> None:
-        """Read what still waits for its block to fill."""
-        if self._count:
-            self._read(self._take(self._count))
+        """Read what still waits: less than a block, or what an error left."""
+        self._read_until(0)
+
+    def _read_until(self, waiting: int) -> None:
+        """Read, in blocks, until no more than ``waiting`` tokens wait."""
+        while self._count > waiting:
+            self._read(self._take(min(self._count - waiting, self._block_size())))
 
     def _free(self) -> int:
         """Entries that this fill may still take: |M| - occupied - |P|."""
@@ -79,12 +85,18 @@ class Distiller:
         return waiting[:count]
 
     def _read(self, batch: Batch) -> None:
-        """Read one block; on an error its tokens wait again, and the pot is as it was before them."""
-        try:
+        """Read one block; on an error the pot is as it was before it, or torn if it was being distilled."""
+        with self._waits_again(batch):
             if self._free() <= 0:
                 self._distil()
             with self.pot.whole():
                 self._take_in(batch)
+
+    @contextmanager
+    def _waits_again(self, batch: Batch) -> Iterator[None]:
+        """On an error inside, the tokens wait again."""
+        try:
+            yield
         except BaseException:
             self._waiting.insert(0, batch)
             self._count += len(batch)
@@ -93,7 +105,7 @@ class Distiller:
     def _take_in(self, batch: Batch) -> None:
         full = self._free() == len(batch)
         catalyst = self.catalyst if full and self.method.attention else None
-        read = int((batch.position >= 0).sum())  # while the batch lies on the host: the device is not waited for
+        read = batch.counted  # while the batch lies on the host: the device is not waited for
         batch = batch.to(self.model.device)
         hidden, scores = forward(self.model, self.pot, batch.ids, catalyst)
         novel: Tensor | float = 0.0

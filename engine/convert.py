@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InfinipotError, ModelError
-from engine.folders import flaw, make_once, write_manifest
+from engine.folders import flaw, make_once, not_stored, write_manifest
 
 if TYPE_CHECKING:
     import torch
@@ -213,9 +213,7 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
     except SafetensorError as exc:
-        # Its writer hides the system's error number in the text.
-        full = "os error 28" in str(exc) or "os error 112" in str(exc)
-        raise OSError(errno.ENOSPC if full else errno.EIO, str(exc)) from exc
+        raise not_stored(exc) from exc
     _tidy(folder)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.convert import Report, WeightTransform, make_model, require_complete
 from engine.errors import ModelError
-from engine.folders import MANIFEST
+from engine.folders import MANIFEST, not_stored
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,9 +55,7 @@ def _change_weights(source: Path, target: Path, transforms: Sequence[WeightTrans
             about = file.metadata()
         save_file(changed, target, metadata=about)
     except SafetensorError as error:
-        # Its writer hides the system's error number in the text.
-        full = "os error 28" in str(error) or "os error 112" in str(error)
-        raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
+        raise not_stored(error) from error
     # The writer makes weights readable by their owner only, unlike everything else here.
     target.chmod(source.stat().st_mode)
 

@@ -20,17 +20,22 @@ def distil(pot: Pot, scores: dict[int, Tensor], count: int) -> None:
     """
     if pot.method.scoped:
         scores = agreed(scores, pot.settings, pot.protected)
-    if count < pot.entries_distilled - pot.protected:
-        if pot.method.scoped and pot.settings.scope == "pot":
-            pot.keep(_chosen(pot, pot.distilled_stores[0], scores, count)[0])
-        else:
-            for store in pot.distilled_stores:
-                store.keep(_chosen(pot, store, scores, count))
-        if pot.settings.decay != 1.0:
-            for store in pot.distilled_stores:
-                store.novelty.mul_(pot.settings.decay)
-    keep_windows(pot)
+    with pot.rearranging():
+        if count < pot.entries_distilled - pot.protected:
+            _keep(pot, scores, count)
+        keep_windows(pot)
     pot.cycles += 1
+
+
+def _keep(pot: Pot, scores: dict[int, Tensor], count: int) -> None:
+    if pot.method.scoped and pot.settings.scope == "pot":
+        pot.keep(_chosen(pot, pot.distilled_stores[0], scores, count)[0])
+    else:
+        for store in pot.distilled_stores:
+            store.keep(_chosen(pot, store, scores, count))
+    if pot.settings.decay != 1.0:
+        for store in pot.distilled_stores:
+            store.novelty.mul_(pot.settings.decay)
 
 
 def _chosen(pot: Pot, store: PotLayer, scores: dict[int, Tensor], count: int) -> Tensor:
@@ -51,15 +56,20 @@ def require_distillable(pot: Pot) -> None:
     """Raise SettingsError for a model whose every layer slides a window narrower than the pot: nothing to distil."""
     if not pot.distilled_stores:
         window = max(store.spec.window or 0 for store in pot.stores.values())
+        if not pot.settings.bounded:
+            raise SettingsError(
+                f"the method {pot.settings.method} has nothing to choose from: every layer of this model attends to a "
+                f"window of {window} tokens"
+            )
         raise SettingsError(
             f"every layer of this model attends to a window of {window} tokens, less than the pot's {pot.capacity}",
             hint=f"use --capacity {window} or less",
         )
 
 
-def candidates_of(pot: Pot, store: PotLayer, shown: Tensor | None) -> Candidates:
-    """What the method may choose from in one layer, with what it asked to see."""
-    part, method = slice(pot.protected, store.length), pot.method
+def candidates_of(pot: Pot, store: PotLayer, shown: Tensor | None, end: int | None = None) -> Candidates:
+    """What the method may choose from in one layer, up to slot ``end``, with what it asked to see."""
+    part, method = slice(pot.protected, store.length if end is None else end), pot.method
     return Candidates(
         novelty=store.novelty[:, part],
         attention=shown[:, part] if shown is not None and method.attention else None,

@@ -185,6 +185,12 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def not_stored(exc: Exception) -> OSError:
+    """The OSError behind an error of safetensors' writer, which hides the system's error number in its text."""
+    full = "os error 28" in str(exc) or "os error 112" in str(exc)
+    return OSError(errno.ENOSPC if full else errno.EIO, str(exc))
+
+
 def storage_error(exc: OSError, folder: Path) -> ModelError:
     """The ModelError for a failed write under ``folder``: disk full, not writable, or else."""
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):

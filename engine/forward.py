@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -22,18 +23,29 @@ if TYPE_CHECKING:
 AttentionInterface.register(attention.NAME, attention.attend)
 
 
+_CONFIGS: WeakKeyDictionary[nn.Module, list[Any]] = WeakKeyDictionary()
+
+
+def _configs(module: nn.Module) -> list[Any]:
+    """The distinct configs of a module and all in it; looked for once, since every forward asks."""
+    if module not in _CONFIGS:
+        found = {id(child.config): child.config for child in module.modules() if hasattr(child, "config")}
+        _CONFIGS[module] = list(found.values())
+    return _CONFIGS[module]
+
+
 @contextmanager
 def attention_by(module: nn.Module, name: str) -> Iterator[None]:
     """Let every attention layer of ``module`` call the attention function registered as ``name``; always restores."""
-    configs: dict[int, Any] = {id(child.config): child.config for child in module.modules() if hasattr(child, "config")}
-    before = {key: config._attn_implementation_internal for key, config in configs.items()}
+    configs = _configs(module)
+    before = [config._attn_implementation_internal for config in configs]
     try:
-        for config in configs.values():
+        for config in configs:
             config._attn_implementation_internal = name
         yield
     finally:
-        for key, config in configs.items():
-            config._attn_implementation_internal = before[key]
+        for config, own in zip(configs, before, strict=True):
+            config._attn_implementation_internal = own
 
 
 @contextmanager
@@ -81,6 +93,7 @@ def forward(
     """
     tokens = ids if catalyst is None else torch.cat([ids, catalyst])
     extra = len(tokens) - len(ids)
+    pot.require_whole()
     start = pot.entries
     slots = start + len(tokens)
     if not pot.fits(len(tokens)):

@@ -46,7 +46,7 @@ def attend_grouped(
     for start in range(0, queries, size):
         part = slice(start, start + size)
         logits = _scaled(far_query[:, :, part], far_key, scale, softcap)
-        near_from = max(int(rows[start]) - window + 1, 0)
+        near_from = max(keys - queries + start - window + 1, 0)
         near = _scaled(near_query[:, :, part], near_key[:, :, near_from:], scale, softcap)
         distance = rows[part, None] - slots[None]
         logits[..., near_from:] = torch.where(distance[:, near_from:] < window, near, logits[..., near_from:])

@@ -80,11 +80,11 @@ def _from_pretrained(
     module = load_folder(path, dtype) if path.is_dir() and quantize is None else None
     if module is None:
         if quantize is not None:
-            options["quantization_config"] = _quantization(quantize, dtype)
+            options |= {"quantization_config": _quantization(quantize, dtype), "device_map": {"": device}}
         module, loaded = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True, **options)
         _check_complete(spec, loaded)
     _check_vocabulary(spec, module, tokenizer)
-    if not getattr(module, "is_quantized", False) or device.type == "cpu":
+    if not getattr(module, "is_quantized", False):
         module = module.to(device)
     return module, tokenizer
 

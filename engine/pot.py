@@ -31,6 +31,11 @@ class Batch:
     def __len__(self) -> int:
         return int(self.ids.shape[0])
 
+    @property
+    def counted(self) -> int:
+        """How many of the tokens stand in a source."""
+        return int((self.position >= 0).sum())
+
     def __getitem__(self, part: slice) -> Batch:
         return Batch(self.ids[part], self.position[part], self.place[part])
 
@@ -148,7 +153,9 @@ class PotLayer:
 
     def keep_last(self, count: int) -> None:
         """Keep the last ``count`` entries of every head."""
-        slots = torch.arange(max(self.length - count, 0), self.length, device=self.key.device)
+        if count >= self.length:
+            return
+        slots = torch.arange(self.length - count, self.length, device=self.key.device)
         self.keep(slots.expand(self.spec.kv_heads, -1))
 
 
@@ -183,6 +190,7 @@ class Pot(Cache):
         self.tokens_read = 0
         self.cycles = 0
         self.last_hidden: Tensor | None = None
+        self.torn = False  # whether an error broke into the moving of entries
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
@@ -260,6 +268,19 @@ class Pot(Cache):
         """Forget the last ``count`` entries of every layer: how the catalyst leaves."""
         for store in self.stores.values():
             store.drop_last(count)
+
+    @contextmanager
+    def rearranging(self) -> Iterator[None]:
+        """Entries are moved inside. An error there leaves a pot that nothing can be read into or from any more."""
+        self.require_whole()
+        self.torn = True
+        yield
+        self.torn = False
+
+    def require_whole(self) -> None:
+        """Raise RuntimeError for a pot that an error has torn."""
+        if self.torn:
+            raise RuntimeError("an error broke into the distilling of this pot: read the text anew")
 
     @contextmanager
     def whole(self) -> Iterator[None]:

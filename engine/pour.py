@@ -24,7 +24,8 @@ def rotated_keys(model: Model, pot: Pot) -> dict[int, Tensor]:
     A layer with fewer entries than the pot (a sliding window) is placed so that all layers end at the same position.
     Where entries stay at their source positions, each is rotated to its own.
     """
-    tables = slot_tables(model.rotary, pot.entries, model.device, model.dtype)
+    # Of an empty pot as well: dynamic and long RoPE look for the largest position, and there must be one.
+    tables = slot_tables(model.rotary, max(pot.entries, 1), model.device, model.dtype)
     keys = {}
     for index, store in pot.stores.items():
         key, rotate = store.key[None, :, : store.length], store.spec.rotate

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReadStats:
-    """How far a reader is. ``tokens`` counts what has entered the pot, ``waiting`` what still fills a block.
+    """How far a reader is. ``tokens`` of the sources have entered the pot, ``waiting`` ones still fill a block.
 
     ``capacity`` is None where the method holds everything it reads.
     """
@@ -48,7 +48,8 @@ class Reader:
         self._encoder = Encoder(model.tokenizer)
         self._filler: Filler = filler(model, self.pot, as_ids(list(catalyst_ids)))
         self._bare = len(prefix_ids) <= 1  # at most a start token: no text stands before the document
-        self._fed = 0
+        self._begun = False  # whether any text was fed
+        self._fed = 0  # tokens of the sources among it
         self._seconds = 0.0
         if prefix_ids:
             self._filler.feed(Batch.of(prefix_ids))
@@ -58,14 +59,15 @@ class Reader:
 
         With ``lines`` the place counts newlines on inside the passage.
         """
-        first = self._bare and not self._fed
+        first = self._bare and not self._begun
         self.feed(self._encoder.batch(text, offset, pack_place(source, place), lines, first))
 
     def feed(self, batch: Batch) -> None:
         """Read tokens that already know where they stand."""
         began = time.perf_counter()
+        self._begun = self._begun or len(batch) > 0
+        self._fed += batch.counted
         self._filler.feed(batch)
-        self._fed += len(batch)
         self._seconds += time.perf_counter() - began
 
     def finish(self) -> Pot:
@@ -73,6 +75,7 @@ class Reader:
         began = time.perf_counter()
         self._filler.flush()
         self._seconds += time.perf_counter() - began
+        self.pot.require_whole()
         return self.pot
 
     @property

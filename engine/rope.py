@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +25,15 @@ Tables = dict[RotaryKey, tuple[Tensor, Tensor]]
 Rotation = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
+_ROTARY: WeakKeyDictionary[nn.Module, dict[str, nn.Module]] = WeakKeyDictionary()
+
+
 def rotary_modules(module: nn.Module) -> dict[str, nn.Module]:
-    """The modules that make cos and sin, by name."""
-    return {name: child for name, child in module.named_modules() if name.rpartition(".")[2].endswith("rotary_emb")}
+    """The modules that make cos and sin, by name; looked for once, since every forward asks."""
+    if module not in _ROTARY:
+        named = module.named_modules()
+        _ROTARY[module] = {name: child for name, child in named if name.rpartition(".")[2].endswith("rotary_emb")}
+    return _ROTARY[module]
 
 
 @contextmanager

@@ -92,7 +92,8 @@ class PotSettings:
         _require(self.method in METHODS, f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
         _require(self.reduce in REDUCTIONS, f"reduce must be one of {', '.join(REDUCTIONS)}, not {self.reduce!r}")
         _require(self.scope in SCOPES, f"scope must be one of {', '.join(SCOPES)}, not {self.scope!r}")
-        _require(1 <= self.norm < math.inf, f"norm must be 1 or more, not {self.norm}")
+        # Beyond that, what heads barely look at is zero in float64, and the earliest of it would win.
+        _require(1 <= self.norm <= 32, f"norm must lie in 1..32, not {self.norm}")
         _require(self.pooling in POOLINGS, f"pooling must be one of {POOLINGS}, not {self.pooling}")
         _require(self.pool in POOLS, f"pool must be one of {', '.join(POOLS)}, not {self.pool!r}")
         _require(0 < self.decay <= 1, f"decay must lie in (0, 1], not {self.decay}")

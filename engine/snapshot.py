@@ -31,41 +31,38 @@ class Snapshot(Distiller):
 
     def flush(self) -> None:
         """Read what waits; compress if text and catalyst exceed the capacity."""
-        if self.pot.entries + self._count + len(self.catalyst) <= self.pot.capacity or not self._count:
-            return super().flush()
+        if self.pot.entries + self._count + len(self.catalyst) <= self.pot.capacity:
+            super().flush()
+            return
         window = min(self._back, self._count)
-        if self._count > window:
-            self._read(self._take(self._count - window))
-        with self.stopwatch.span():
-            return self._compress(self._take(window) if window else Batch.of([]))
+        self._read_until(window)
+        batch = self._take(window) if window else Batch.of([])
+        with self._waits_again(batch), self.stopwatch.span():
+            self._compress(batch)
 
     def _compress(self, window: Batch) -> None:
+        """Read the window with the catalyst behind it, and keep what the last of both attend to."""
         pot, observers = self.pot, min(WINDOW, len(window) + len(self.catalyst))
+        read = window.counted
+        window = window.to(self.model.device)
         with pot.whole():
-            scores = self._observe(window, observers)
-        for store in pot.distilled_stores:
-            self._keep(store.spec.index, scores[store.spec.index], len(window))
-        keep_windows(pot)
-        pot.cycles += 1
-
-    def _observe(self, window: Batch, observers: int) -> dict[int, Tensor]:
-        """Read the window with the catalyst behind it; the attention of both to what stands before them."""
-        pot = self.pot
-        hidden, scores = forward(self.model, pot, window.ids, self.catalyst, observers)
-        pot.note(window)
+            hidden, scores = forward(self.model, pot, window.ids, self.catalyst, observers)
+            pot.note(window)
         if len(window):
             pot.last_hidden = hidden[-1:].clone()
-        pot.tokens_read += int((window.position >= 0).sum())
-        return scores
+        pot.tokens_read += read
+        with pot.rearranging():
+            for store in pot.distilled_stores:
+                self._keep(store.spec.index, scores[store.spec.index], len(window))
+            keep_windows(pot)
+        pot.cycles += 1
 
     def _keep(self, layer: int, scores: Tensor, window: int) -> None:
         """In one layer: the protected prefix, what the window attends to most, and the window."""
         pot, store = self.pot, self.pot.stores[layer]
         before = store.length - window
         count = pot.capacity - len(self.catalyst) - pot.protected - window
-        store.length = before
-        candidates = candidates_of(pot, store, scores[:, :before])
-        store.length += window
+        candidates = candidates_of(pot, store, scores[:, :before], before)
         chosen = with_prefix(self.method.select(candidates, count, pot.settings) + pot.protected, pot.protected)
         last = torch.arange(before, store.length, device=chosen.device).expand(len(chosen), -1)
         store.keep(torch.cat([chosen, last], dim=1))

@@ -39,7 +39,7 @@ class Encoder:
         if not text:
             return [], []
         if not self.tokenizer.is_fast:
-            return self._slow(text)
+            return self._slow(text, markup)
         if not markup and self._markup is not None and self._markup.search(text):
             return self._broken(text, anchor)
         return self._anchored(text, anchor, markup)
@@ -47,7 +47,7 @@ class Encoder:
     def encode_ahead(self, text: str) -> list[int]:
         """Ids of template text that a word will follow: white space at its end is cut as it is before a word."""
         if not text or not self.tokenizer.is_fast:
-            return self._slow(text)[0]
+            return self._slow(text, markup=True)[0]
         ids, spans = self._fast(f"{text}a", markup=True)
         kept = [i for i, (_, end) in zip(ids, spans, strict=True) if end <= len(text)]
         melted = any(start < len(text) < end for start, end in spans)
@@ -98,13 +98,14 @@ class Encoder:
         )
         return encoded["input_ids"], encoded["offset_mapping"]
 
-    def _slow(self, text: str) -> tuple[list[int], list[int]]:
-        """Tokenizers without offsets: line by line, so that a token is off by a line's length at most."""
+    def _slow(self, text: str, markup: bool) -> tuple[list[int], list[int]]:
+        """Tokenizers without offsets: line by line, so that a token is off by a line's length at most. Only what they
+        declare special is kept out where ``markup`` is not allowed."""
         ids: list[int] = []
         starts: list[int] = []
         begin = 0
         for line in text.splitlines(keepends=True):
-            part = self.tokenizer.encode(line, add_special_tokens=False)
+            part = self.tokenizer.encode(line, add_special_tokens=False, split_special_tokens=not markup)
             ids += part
             starts += [begin] * len(part)
             begin += len(line)

@@ -40,11 +40,11 @@ class Truncator:
         self._take_back()
         self._total += len(batch)
         head = min(max(self._head_end - self._head, 0), len(batch))
-        if head:
-            self._reader.feed(batch[:head])
-            self._head += head
+        self._head += head
         if head < len(batch):
             self._wait(batch[head:])
+        if head:
+            self._reader.feed(batch[:head])
 
     def flush(self) -> None:
         """Read the tail."""
@@ -79,7 +79,7 @@ class Truncator:
         """Tokens that are not kept were read all the same, as far as the count goes; the model never saw them."""
         if len(batch):
             self._cut = True
-            self.pot.tokens_read += int((batch.position >= 0).sum())
+            self.pot.tokens_read += batch.counted
 
     def _take_back(self) -> None:
         """Let what stands in the pot behind the head wait again: more may come, or less may fit."""
@@ -92,7 +92,7 @@ class Truncator:
         tail = Batch(*(getattr(store, name)[0, part].cpu().clone() for name in ("token", "position", "place")))
         self._cut = self._cut or pot.taken > pot.entries
         pot.drop_last(count)
-        pot.tokens_read -= int((tail.position >= 0).sum())
+        pot.tokens_read -= tail.counted
         self._head = pot.entries
         self._wait(tail)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -111,7 +111,7 @@ class Run:
         self.receipt.pot["file_dtype"] = info["dtype"]
         if any(meta["prompt"].get(part, value) != value for part, value in ahead(task).items()):
             self.warn(f"the task {task.name} has a text ahead of the document; this pot was read behind another one")
-        for name in ("capacity", "pot_size", "distilled", "alpha", "method", "catalyst"):
+        for name in asdict(self.options.pot):
             if self.app.origins.get(name, "").startswith("flag"):
                 self.warn(f"--{name.replace('_', '-')} has no effect on a pot that was already read")
 

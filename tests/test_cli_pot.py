@@ -159,6 +159,9 @@ def test_a_pot_is_read_alone(pot: Path, book: Path) -> None:
 
 def test_a_flag_without_effect_is_pointed_out(pot: Path) -> None:
     assert "--capacity has no effect" in invoke("ask", pot, "Who?", "--capacity", "99").stderr
+    said = invoke("ask", pot, "Who?", "--norm", "2", "--no-reset").stderr
+    assert "--norm has no effect" in said
+    assert "--no-reset has no effect" in said
     assert "no effect" not in invoke("ask", pot, "Who?").stderr
 
 

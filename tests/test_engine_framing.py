@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken
+from transformers import ByT5Tokenizer
 
 from engine.errors import ModelError
 from engine.framing import Framing
@@ -282,6 +283,14 @@ def test_a_tokenizer_without_offsets_is_right_by_the_line() -> None:
     assert len(batch) == len(text)
     assert batch.position.tolist() == [100] * 4 + [104] * 4 + [108] + [109] * 5
     assert [unpack_place(place)[1] for place in batch.place.tolist()] == [5] * 4 + [6] * 4 + [7] + [8] * 5
+
+
+def test_control_tokens_in_a_text_are_text_to_a_tokenizer_without_offsets_too() -> None:
+    encoder = Encoder(ByT5Tokenizer())
+    end = encoder.tokenizer.eos_token_id
+    assert end not in encoder.encode("a</s>b")[0]
+    assert end in encoder.encode("a</s>b", markup=True)[0]
+    assert end in encoder.encode_ahead("a</s>")
 
 
 def test_the_reader_places_passages() -> None:

@@ -219,8 +219,9 @@ def test_a_pot_full_to_the_last_entry_can_still_be_asked() -> None:
     assert ask(model, pot, 10).token_ids
 
 
-def test_an_empty_document_is_answered_from_the_prefix() -> None:
-    model = tiny.model()
+@pytest.mark.parametrize("name", ["llama", "llama-dynamic", "phi3-longrope"])
+def test_an_empty_document_is_answered_from_the_prefix(name: str) -> None:
+    model = tiny.model(name)
     pot = tiny.read(model, SETTINGS, tiny.document(0))
     whole = torch.cat([tiny.random_ids(3, 101), torch.tensor(QUESTION)])
     assert ask(model, pot, 10).token_ids == stock_greedy(model, whole, 10)

@@ -151,7 +151,7 @@ def read(model: Any, settings: PotSettings, tokens: int) -> Reader:
     return reader
 
 
-@pytest.mark.parametrize("method", ["cap", "infinipot", "streaming"])
+@pytest.mark.parametrize("method", ["cap", "infinipot", "streaming", "h2o", "keydiff", "truncate", "snapkv"])
 def test_the_device_keeps_what_the_cpu_keeps(method: str) -> None:
     settings = PotSettings(capacity=64, distilled=24, block=16, method=method)
     here = read(wrap(module("llama"), tokenizer(), "llama"), settings, 300).finish()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from engine.bank import Bank
@@ -99,6 +99,7 @@ def test_sampling_from_self_extend_is_seeded() -> None:
 
 
 @settings(max_examples=6)
+@example(length=97, capacity=64, catalyst=40, block=20)  # nothing waits at the end, and nothing of the text observes
 @given(length=st.integers(1, 110), capacity=st.integers(60, 90), catalyst=st.integers(1, 40), block=st.integers(1, 60))
 def test_snapkv_compresses_once_by_its_papers_rule(length: int, capacity: int, catalyst: int, block: int) -> None:
     model, asked = tiny.model("llama", torch.float64), tiny.random_ids(catalyst, 102).tolist()
@@ -139,3 +140,6 @@ def test_snapkv_refuses_what_it_cannot_compress() -> None:
         tiny.read(tiny.model(), PotSettings(capacity=60, method="snapkv"), tiny.document(100), catalyst=0)
     with pytest.raises(SettingsError, match="too small"):
         tiny.read(tiny.model(), PotSettings(capacity=20, method="snapkv"), tiny.document(100), catalyst=17)
+    with pytest.raises(SettingsError, match="snapkv has nothing to choose from") as caught:
+        tiny.read(tiny.model("mistral-window"), PotSettings(capacity=60, method="snapkv"), tiny.document(100))
+    assert caught.value.hint is None
