@@ -67,13 +67,15 @@ def main() -> None:
         run.resume()
     plan = _plan(model, options)
     print(f"{len(plan)} documents, {sum(map(len, plan)):,} tokens, {sum(len(t.branches) for t in plan):,} questions")
+    stop = time.monotonic() + 60 * options.minutes
     for batch in batches(plan, options.batch, run.progress.documents):
-        if run.progress.tokens >= run.end:
+        if run.progress.tokens >= run.end or time.monotonic() >= stop:
             break
         run.step(batch)
         if run.progress.step % options.save_every == 0:
             run.save()
     run.save()
+    print(f"{run.progress.tokens:,} of {run.end:,} tokens, step {run.progress.step}")
     if options.check:
         print(f"loss on held-back documents: {run.held_back_loss(options.check, options.check_documents):.4f}")
 
@@ -105,6 +107,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--check", type=Path, help="prepared documents held back, to print the loss on at the end")
     parser.add_argument("--check-documents", type=int, default=150)
     parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end then; the same command goes on from there")
     parser.add_argument("--whole", type=int, default=1_000_000, help="longer documents are read without gradients")
     parser.add_argument("--mixed", action="store_true", help="documents in random order, not short ones first")
     return parser.parse_args()
