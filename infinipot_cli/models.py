@@ -61,8 +61,8 @@ def resolve(name: str | None = None, *, offline: bool = False, report: Report | 
         raise ModelError(f"there is no model {name!r}", _suggestion(name))
     if offline and hub.snapshot(hub_id) is None:
         raise ModelError(
-            f"{hub_id} is not in the local cache, and --offline forbids fetching it",
-            f"infinipot models pull {name}",
+            f"{hub_id} is not in the local cache, and {artifact.NOT_FETCHED}",
+            f"infinipot models pull {name}, with fetching switched on",
         )
     return hub_id
 
@@ -143,7 +143,7 @@ def pull(
 def _require_snapshot(hub_id: str) -> Path:
     snapshot = hub.snapshot(hub_id)
     if snapshot is None:
-        raise ModelError(f"{hub_id} is not in the local cache, and --offline forbids fetching it")
+        raise ModelError(f"{hub_id} is not in the local cache, and {artifact.NOT_FETCHED}")
     return snapshot
 
 

@@ -6,6 +6,7 @@ A field's default is the option's default. A field with an environment variable 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -19,6 +20,9 @@ DEFAULT_MODEL = "smollm2-135m-reader"
 ON_INTERRUPT = ("answer", "discard")
 LENGTHS = ("short", "medium", "long")
 STYLES = ("paragraph", "bullets")
+DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d+)?")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+QUANTIZED = ("8bit", "4bit")
 
 _POT = PotSettings()
 _GENERATION = GenerationSettings()
@@ -55,7 +59,8 @@ class ModelOptions:
         ),
     ] = "auto"
     quantize: Annotated[
-        str | None, _option("--quantize", panel=_MODEL, metavar="8bit|4bit", help="Load weights quantised (CUDA).")
+        str | None,
+        _option("--quantize", panel=_MODEL, metavar=_choices(QUANTIZED), help="Load weights quantised (CUDA)."),
     ] = None
     revision: Annotated[str | None, _option("--revision", panel=_MODEL, help="Revision of a hub model.")] = None
     offline: Annotated[bool, _option("--offline", panel=_MODEL, help="Use only what is on this machine.")] = False
@@ -212,6 +217,7 @@ class AnswerOptions:
         _option(
             "--focus",
             panel=_ANSWER,
+            min=0,
             help="Most entries that the answer is written from, 0 for all of the pot.",
             show_default="the task's own, else the model's",
         ),
@@ -221,6 +227,7 @@ class AnswerOptions:
         _option(
             "--no-repeat",
             panel=_ANSWER,
+            min=0,
             help="No run of so many tokens comes twice in the answer; 0: it may.",
             show_default="the task's own, or 0",
         ),

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from engine.errors import PotDamaged
 from infinipot_cli.errors import InputError, UsageError
 from infinipot_cli.ingest import PeekableStream, is_pot
 from infinipot_cli.terminal import Terminal
 
 PATIENCE = 10.0
+_LAST = "put the question last, in quotes"
 STDIN = "-"
 _POT_HEAD = 64
 
@@ -54,12 +56,13 @@ def plan_question(terminal: Terminal, words: Sequence[str]) -> Plan:
     *names, question = words
     if not question.strip():
         raise UsageError("the question is empty")
+    if question == STDIN:
+        raise UsageError(f"the question is missing: {STDIN} stands for stdin", hint=_LAST)
     if _exists(question) and (names or not terminal.piped):
-        raise UsageError(f"the question is missing: {question} is a file", hint="put the question last, in quotes")
+        raise UsageError(f"the question is missing: {question} is a file", hint=_LAST)
     if not names and not terminal.piped:
         raise UsageError("there is nothing to read", hint=f'name a file: infinipot ask FILE "{question}"')
-    taken = f"`{question}` was taken for the question" if _exists(question) else None
-    return plan_sources(terminal, names, _clean(question), empty_hint=taken)
+    return plan_sources(terminal, names, _clean(question), empty_hint=f"`{question}` was taken for the question")
 
 
 def plan_sources(
@@ -69,22 +72,32 @@ def plan_sources(
     if not names and not terminal.piped:
         raise UsageError("there is nothing to read", hint="name a file or a folder, or pipe something in")
     names = tuple(names) or (STDIN,)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"{twice} is named twice")
+    files = [_file(name) for name in names]
+    if twice := [name for name, file in zip(names, files, strict=True) if files.count(file) > 1]:
+        raise UsageError(f"{twice[-1]} is named twice")
     stdin = _open_stdin(terminal, empty_hint) if STDIN in names else None
-    pots = [name for name in names if _is_pot(name, stdin)]
+    lost = _LAST if question is not None and len(names) > 1 else None
+    pots = [name for name in names if _is_pot(name, stdin, lost)]
     if pots and len(names) > 1:
         raise UsageError(f"{pots[0]} is a pot, and a pot is read alone", hint="ask each pot by itself")
     return Plan(names, question, cast("BinaryIO | None", stdin), bool(pots))
 
 
-def _is_pot(name: str, stdin: PeekableStream | None) -> bool:
+def _file(name: str) -> str:
+    """The same for two names of one file."""
+    return name if name == STDIN or not _exists(name) else str(Path(name).resolve())
+
+
+def _is_pot(name: str, stdin: PeekableStream | None, lost: str | None) -> bool:
+    """Raises InputError for a name that is no file, with the hint ``lost``, and PotDamaged for a pot by name only."""
     if name == STDIN:
         return stdin is not None and is_pot(stdin.peek(_POT_HEAD))
-    if not Path(name).exists():
-        raise InputError(f"{name}: there is no such file or folder")
-    return is_pot(name)
+    if not _exists(name):
+        raise InputError(f"{name}: there is no such file or folder", hint=lost)
+    found = is_pot(name)
+    if not found and name.endswith(".pot") and Path(name).is_file():
+        raise PotDamaged(f"{name} is not a pot", hint="infinipot pot save makes one from documents")
+    return found
 
 
 def _open_stdin(terminal: Terminal, empty_hint: str | None) -> PeekableStream:

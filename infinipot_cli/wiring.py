@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
+from typer.models import OptionInfo
 
+from engine.errors import SettingsError
 from infinipot_cli.config import Config, load_config, settings
 from infinipot_cli.errors import UsageError
 from infinipot_cli.options import EXCLUSIVE, OutputOptions
@@ -64,7 +66,10 @@ def takes(function: Callable[..., Any]) -> Callable[..., Any]:
         for group in arguments.values():
             if isinstance(group, OutputOptions):
                 _apply_output(app.terminal, group)
-        return function(app, **arguments, **rest)
+        try:
+            return function(app, **arguments, **rest)
+        except SettingsError as error:
+            raise _as_given(error, app.origins) from error
 
     context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     signature = inspect.Signature([context, *parameters])
@@ -90,6 +95,9 @@ def _expand(function: Callable[..., Any]) -> tuple[list[inspect.Parameter], dict
 
 
 def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    for info in getattr(kind, "__metadata__", ()):
+        if isinstance(info, OptionInfo) and info.metavar is None and (info.count or typing.get_args(kind)[0] is bool):
+            info.metavar = ""  # --help would show a type, as if the flag took a value
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 
@@ -119,6 +127,15 @@ def _origin(ctx: typer.Context, name: str) -> str:
     if source.name == "COMMANDLINE":
         return f"flag --{name.replace('_', '-')}"
     return f"environment {settings()[name].variable}"
+
+
+def _as_given(error: SettingsError, origins: Mapping[str, str]) -> SettingsError:
+    """The error with its setting named as whoever gave it did: by flag, variable, or place in the file."""
+    name, _, said = str(error).partition(" ")
+    kind, _, given = origins.get({"max_new_tokens": "max_tokens"}.get(name, name), "default").partition(" ")
+    if kind == "default":
+        return error
+    return SettingsError(f"{given}: {name} {said}" if kind == "config" else f"{given} {said}", hint=error.hint)
 
 
 def _config_origin(config: Config, name: str) -> str:

@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 
 from engine.errors import SettingsError
 from engine.estimate import capacity_for
-from engine.settings import GenerationSettings, PotSettings
+from engine.settings import LEAST, GenerationSettings, PotSettings
 from infinipot_cli.catalog import find
 from infinipot_cli.errors import UsageError
 from infinipot_cli.options import (
+    DEVICE,
+    DTYPES,
     ON_INTERRUPT,
+    QUANTIZED,
     AnswerOptions,
     InputOptions,
     ModelOptions,
@@ -18,7 +21,7 @@ from infinipot_cli.options import (
     RunOptions,
 )
 from infinipot_cli.prompts import Catalyst, Task, Variant, load_catalyst
-from infinipot_cli.units import parse_size
+from infinipot_cli.units import parse_size, show_bytes
 from infinipot_cli.wiring import App
 from infinipot_cli.workbench import Framing
 
@@ -109,6 +112,9 @@ def pot_settings(pot: PotOptions, entry_bytes: int) -> PotSettings:
     capacity = pot.capacity
     if pot.pot_size is not None:
         capacity = capacity_for(parse_size(pot.pot_size, "--pot-size"), entry_bytes)
+        if capacity < LEAST:
+            least = show_bytes(LEAST * entry_bytes)
+            raise UsageError(f"--pot-size {pot.pot_size} is too small", hint=f"{LEAST} entries take {least}")
     return PotSettings(
         capacity=capacity,
         distilled=pot.distilled,
@@ -131,6 +137,7 @@ def check_options(options: Options) -> None:
     """Find what is wrong with the settings before a model is loaded. Raises UsageError or SettingsError."""
     if options.run.on_interrupt not in (None, *ON_INTERRUPT):
         raise UsageError(f"--on-interrupt must be {' or '.join(ON_INTERRUPT)}, not {options.run.on_interrupt!r}")
+    _check_model(options.model)
     if options.pot.pot_size is not None:
         parse_size(options.pot.pot_size, "--pot-size")
     else:
@@ -145,6 +152,15 @@ def check_options(options: Options) -> None:
         focus=answer.focus or None,
         no_repeat=answer.no_repeat or 0,
     )
+
+
+def _check_model(model: ModelOptions) -> None:
+    if not DEVICE.fullmatch(model.device):
+        raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, not {model.device!r}")
+    if model.dtype not in DTYPES:
+        raise UsageError(f"--dtype must be {', '.join(DTYPES)}, not {model.dtype!r}")
+    if model.quantize not in (None, *QUANTIZED):
+        raise UsageError(f"--quantize must be {' or '.join(QUANTIZED)}, not {model.quantize!r}")
 
 
 def check_room(settings: PotSettings, need: int) -> None:

@@ -337,3 +337,44 @@ def test_a_user_prompt_by_path(tmp_path: Path, book: Path) -> None:
     assert invoke("ask", book, "Who?", "--prompt", prompt, bench=bench).code == 0
     assert bench.asked == ["Then say Who?! <answer>"]
     assert bench.catalysts == ["Please continue. <answer>"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        (["a.txt", "-"], "the question is missing: - stands for stdin", "in quotes"),
+        (["a.txt", "Who", "is", "it?"], "Who: there is no such file", "put the question last, in quotes"),
+        (["a.txt", "./a.txt", "Who?"], "a.txt is named twice", ""),
+        (["x.pot", "Who?"], "x.pot is not a pot", "pot save makes one"),
+        (["a.txt", "Who?", "--device", "foo"], "--device must be auto, cpu, cuda or cuda:N, not 'foo'", ""),
+        (["a.txt", "Who?", "--dtype", "int3"], "--dtype must be auto, float32", ""),
+        (["a.txt", "Who?", "--quantize", "9bit"], "--quantize must be 8bit or 4bit", ""),
+        (["a.txt", "Who?", "--max-tokens", "0"], "--max-tokens must be at least 1", ""),
+        (["a.txt", "Who?", "--top-p", "2"], "--top-p must", ""),
+        (["a.txt", "Who?", "--pot-size", "10"], "--pot-size 10 is too small", "16 entries take"),
+        (["a.txt", "Who?", "--focus", "-1"], "--focus", "greater than or equal to 0"),
+    ],
+)
+def test_wrong_words_are_named_as_they_were_given(
+    words: list[str], said: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("Anna has a red boat.")
+    (tmp_path / "x.pot").write_text("garbage")
+    bench = FakeWorkbench()
+    result = invoke("ask", *words, bench=bench)
+    assert result.stdout == ""
+    assert result.code in (2, 3, 5)
+    assert said in result.stderr
+    assert hint in result.stderr
+
+
+def test_a_wrong_setting_is_named_by_whoever_gave_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("Anna has a red boat.")
+    monkeypatch.setenv("INFINIPOT_METHOD", "foo")
+    assert "error: INFINIPOT_METHOD must be one of" in invoke("ask", tmp_path / "a.txt", "Who?").stderr
+    monkeypatch.delenv("INFINIPOT_METHOD")
+    config = tmp_path / "config.yaml"
+    config.write_text("alpha: 3\n")
+    monkeypatch.setenv("INFINIPOT_CONFIG", str(config))
+    assert f"error: {config}:1: alpha must lie in 0..1" in invoke("ask", tmp_path / "a.txt", "Who?").stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -215,3 +217,33 @@ def test_a_summary_of_a_pot_is_its_own_models(pot: Path) -> None:
     bench = FakeWorkbench()
     assert invoke("summarize", pot, bench=bench).code == 0
     assert [options.model for options in bench.loaded] == ["smollm2-135m-reader"]
+
+
+def test_pipes_and_devices_are_written_to_and_never_replaced(tmp_path: Path, book: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    assert invoke("pot", "save", book, "-o", pipe).code == 0
+    reader.join(10)
+    assert got
+    assert got[0]
+    assert pipe.is_fifo()
+    assert invoke("pot", "save", book, "-o", "/dev/null").code == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_what_a_link_points_to_is_replaced(tmp_path: Path, book: Path) -> None:
+    real, link = tmp_path / "real.pot", tmp_path / "link.pot"
+    real.write_text("old")
+    link.symlink_to(real)
+    assert "exists already" in invoke("pot", "save", book, "-o", link).stderr
+    assert invoke("pot", "save", book, "-o", link, "--force").code == 0
+    assert link.is_symlink()
+    assert real.read_bytes() != b"old"
+
+
+def test_a_pot_that_is_passed_on_is_no_json(pot: Path) -> None:
+    result = invoke("pot", "load", pot, "--json")
+    assert (result.code, result.stdout) == (2, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -158,3 +159,10 @@ def test_every_error_has_its_exit_code(error: BaseException, code: int) -> None:
         message, hint = errors.explain(error)
         assert message == "out of memory"
         assert hint is not None
+
+
+def test_flags_show_no_type_in_help() -> None:
+    said = process("ask", "--help").stdout.decode()
+    flags = [line for line in said.splitlines() if re.search("--(json|quiet|debug|offline|no-reset) ", line)]
+    assert len(flags) >= 5
+    assert not [line for line in flags if "<" in line]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_support import FakeWorkbench, home, invoke  # noqa: F401
 
-from infinipot_cli import counting, local, memory
+from infinipot_cli import counting, local, memory, models
 from infinipot_cli.options import ModelOptions
 
 
@@ -67,10 +67,27 @@ def test_the_models_own_tokenizer_by_wish(model: str) -> None:
 
 def test_without_tiktokens_vocabulary_the_model_counts_and_says_so(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "_tiktoken", lambda: None)
+    monkeypatch.setattr(models, "is_local", lambda name: False)
     said: list[str] = []
     counter = counting.open_counter(ModelOptions(model=model), own=False, offline=False, report=said.append)
     assert counter.count("one two") == 2
     assert "tiktoken" in said[0]
+
+
+def test_a_model_that_is_here_counts_and_the_network_is_not_asked(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "_tiktoken", lambda: pytest.fail("tiktoken was asked"))
+    counter = counting.open_counter(ModelOptions(model=model), own=False, offline=False, report=pytest.fail)
+    assert (counter.count("one two"), counter.exact) == (2, True)
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two three\n" * 900 + "\0")
+    (tmp_path / "program").write_bytes(b"\x7fELF" + bytes(100))
+    for words in (("tokens", tmp_path), ("ask", tmp_path, "Who?", "--dry-run")):
+        said = invoke(*words).stderr
+        assert "skipped" in said
+        assert "program: is a program (ELF)" in said
+        assert "a.txt: 1 NUL character" in said
 
 
 def test_offline_asks_the_network_for_nothing(model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

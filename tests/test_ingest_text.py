@@ -19,6 +19,7 @@ from ingest_documents import Pieces, check_passages, file_source, stream_source,
 
 from infinipot_cli.errors import InputError, UsageError
 from infinipot_cli.ingest import IngestOptions, PeekableStream, is_pot, open_sources
+from infinipot_cli.ingest.decoding import wide_encoding
 
 ENGLISH = "It was a dark night; the rain fell in torrents, and the lamps struggled.\n"
 GERMAN = "Fußgänger überqueren die Straße, während schöne Mädchen fröhlich Äpfel essen.\n"
@@ -257,3 +258,11 @@ def test_importing_ingestion_imports_no_format_library() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "text", ["The boat is\0 red, and it is Anna's.", "café\0 au lait, café noir", "\0plain words at last"]
+)
+def test_a_nul_or_two_do_not_make_utf_16(text: str) -> None:
+    assert wide_encoding(text.encode()) is None
+    assert wide_encoding(text.replace("\0", "").encode("utf-16-le")) == "utf-16-le"

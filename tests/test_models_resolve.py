@@ -201,7 +201,7 @@ def test_aliases_become_hub_ids_and_hub_ids_stay(tmp_path):
     assert models.resolve("someone/some.model-1") == "someone/some.model-1"
     with pytest.raises(ModelError, match="not in the local cache") as caught:
         models.resolve("qwen3-4b", offline=True)
-    assert caught.value.hint == "infinipot models pull qwen3-4b"
+    assert caught.value.hint == "infinipot models pull qwen3-4b, with fetching switched on"
     snapshot(tmp_path, "Qwen/Qwen3-4B")
     monkey_cache(tmp_path)
     assert models.resolve("qwen3-4b", offline=True) == "Qwen/Qwen3-4B"

@@ -108,6 +108,10 @@ def load(
     from infinipot_cli.wishes import Options, make_wish
 
     if question is None:
+        if output.json:
+            raise UsageError(
+                "there is no question to answer as JSON", hint="`infinipot pot info --json` describes a pot"
+            )
         return _pass_on(app, pot_file)
     options = Options(model, PotOptions(), InputOptions(), RunOptions(), answer)
     task = load_task(answer.task or "question", app.terminal.environ)
@@ -162,7 +166,12 @@ def _target(terminal: Terminal, target: str | None, force: bool) -> Path | None:
 
 def writable(target: str, force: bool) -> Path:
     """Where a file may be written. Raises UsageError before anything is done in vain."""
+    if not target.strip():
+        raise UsageError("the name of the file to write is empty")
     path = Path(target)
+    if is_sink(path):
+        return path
+    path = path.resolve() if path.is_symlink() else path  # what it points to is replaced, not the link
     if path.is_dir():
         raise UsageError(f"{target} is a folder", hint="name a file in it")
     if path.exists() and not force:
@@ -172,6 +181,11 @@ def writable(target: str, force: bool) -> Path:
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"the folder {path.parent.absolute()} cannot be written to")
     return path
+
+
+def is_sink(path: Path) -> bool:
+    """Whether a path is a pipe or a device: written straight to, never replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _write(run: Run, path: Path | None, dtype: str, note: str, ahead: dict[str, str | None]) -> None:
@@ -195,6 +209,9 @@ def _write(run: Run, path: Path | None, dtype: str, note: str, ahead: dict[str, 
 
 def _save(run: Run, path: Path | None, meta: dict[str, Any], dtype: str) -> int:
     try:
+        if path is not None and is_sink(path):
+            with path.open("wb") as stream:
+                return run.session.save(run.pot, stream, meta, dtype)
         return run.session.save(run.pot, path or run.terminal.binary, meta, dtype)
     except BrokenPipeError:
         raise

@@ -16,7 +16,7 @@ infinipot tokens book.pdf --model smollm2-135m
 
 @takes
 def tokens(app: App, model: ModelOptions, inputs: InputOptions, output: OutputOptions, names: Names = None) -> ExitCode:
-    """Count the tokens of documents, without a model: with tiktoken, or with a named model's own tokenizer."""
+    """Count the tokens of documents, loading no model: with its tokenizer if it is on this machine, else tiktoken."""
     from infinipot_cli.counting_sources import count_sources
     from infinipot_cli.plan import plan_sources
 

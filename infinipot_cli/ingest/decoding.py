@@ -21,6 +21,8 @@ _CONTEXT = 256
 _PROOF_SEQUENCES = 4
 _PROOF_BYTES = 512
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+_WIDE_SHARE = 8
+"""UTF-16 of what UTF-8 could also be has a NUL in every second byte, or nearly."""
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _ASCII_BYTES = bytes(range(128))
 
@@ -31,7 +33,12 @@ def bom_of(head: bytes) -> str | None:
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """The UTF-16 or UTF-32 that bytes with NULs and without a mark are written in; None if they are not."""
+    """The UTF-16 or UTF-32 that bytes with NULs and without a mark are written in; None if they are not.
+
+    Bytes that are plain UTF-8 but for a NUL here and there are not, whatever they would also read as.
+    """
+    if head.count(0) < len(head) / _WIDE_SHARE and _is_utf8(head.replace(b"\x00", b"")):
+        return None
     for encoding in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
         try:
             # Not final: the head can end inside a character.
@@ -41,6 +48,14 @@ def wide_encoding(head: bytes) -> str | None:
         if text and _reads_as_text(text):
             return encoding
     return None
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _reads_as_text(text: str) -> bool:

@@ -31,6 +31,7 @@ _EXTRACTORS: dict[str, type[Extractor]] = {
 }
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml", ".html.gz", ".htm.gz")
 _CONVERT_HINT = 'convert it to text or PDF first, for example: markitdown FILE | infinipot ask - "…"'
+_TEXT_HINT = "if it is text all the same, --encoding utf-8 reads it; else convert it first, for example with markitdown"
 _ZIP_CONTENTS = (("META-INF/container.xml", "epub"), ("word/document.xml", "docx"))
 _OTHER_ZIPS = (
     ("xl/", "an Excel workbook"),
@@ -158,13 +159,16 @@ def _kind(head: bytes, name: str, feed: Feed, options: IngestOptions) -> str:
     if kind == "zip":
         return _zip_kind(feed, options)
     if kind == "pot":
-        raise InputError("is a pot, not a document", hint="ask and chat take pots; pot info shows what is in one")
+        raise InputError(
+            "is a pot, not a document", hint="a pot is asked by itself, unpacked; pot info shows what is in one"
+        )
     if kind is not None:
         return kind
     binary = None if wide else binary_name(head)
     # Who names an encoding vouches for text; a known beginning still tells otherwise.
     if binary and not (options.encoding and binary == "binary data"):
-        raise InputError(f"is {binary}, not text", hint=_CONVERT_HINT)
+        hint = _TEXT_HINT if binary == "binary data" else _CONVERT_HINT
+        raise InputError(f"is {binary}, not text", hint=hint)
     return "html" if name.lower().endswith(_HTML_SUFFIXES) and b"<" in narrow else "text"
 
 
