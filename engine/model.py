@@ -76,11 +76,19 @@ class Model:
         return identify(self.name, self.revision, self.module, self.tokenizer, self.fingerprints)
 
     @property
+    def capped(self) -> bool:
+        """Whether it caps its attention logits."""
+        return getattr(self.config, "attn_logit_softcapping", None) is not None
+
+    @cached_property
+    def sinking(self) -> bool:
+        """Whether its attention layers have sinks."""
+        return any(hasattr(module, "sinks") for module in self.base.modules())
+
+    @property
     def kernel(self) -> str:
         """Which attention kernel reads, and why."""
-        softcap = getattr(self.config, "attn_logit_softcapping", None) is not None
-        sinks = any(hasattr(module, "sinks") for module in self.base.modules())
-        return kernel_name(self.device, self.dtype, softcap, sinks)
+        return kernel_name(self.device, self.dtype, self.capped, self.sinking)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output layer on hidden states [t, hidden], with the model's own scale and cap: [t, vocabulary]."""

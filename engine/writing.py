@@ -28,10 +28,7 @@ def suits(model: Model) -> bool:
     """Whether the model's steps can be taken this way: in bfloat16 on the CPU, with plain attention to everything."""
     if model.device.type != "cpu" or model.dtype is not torch.bfloat16:
         return False
-    if getattr(model.config, "attn_logit_softcapping", None) is not None:
-        return False
-    sinks = any(hasattr(module, "sinks") for module in model.base.modules())
-    return not sinks and all(spec.window is None for spec in model.layers)
+    return not model.capped and not model.sinking and all(spec.window is None for spec in model.layers)
 
 
 @contextmanager
