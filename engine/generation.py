@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
+from transformers import LogitsProcessorList
 from transformers.cache_utils import Cache
 
 from engine.ccd import as_ids
@@ -162,6 +163,7 @@ def _run(
             past_key_values=cache,
             generation_config=config,
             stopping_criteria=[stop],
+            logits_processor=_processors(model, generation, ids.shape[1]),
             streamer=listener,
             **_positions(pot, ids),
         )
@@ -215,6 +217,21 @@ def _config(model: Model, generation: GenerationSettings) -> Any:
         use_cache=True,
         **more,
     )
+
+
+def _processors(model: Model, generation: GenerationSettings, begin: int) -> LogitsProcessorList:
+    """What changes the logits of an answer that begins behind ``begin`` ids, beside what the config can say."""
+    if generation.sooner is None:
+        return LogitsProcessorList()
+    text, by = generation.sooner
+    token = model.tokenizer.encode(text, add_special_tokens=False)[0]
+
+    def raised(ids: Tensor, logits: Tensor) -> Tensor:
+        if ids.shape[1] == begin:
+            logits[:, token] += by
+        return logits
+
+    return LogitsProcessorList([raised])
 
 
 def stops_of(model: Model, generation: GenerationSettings) -> list[int]:

@@ -17,13 +17,18 @@ SLOWEST = 40.0
 _RATE = {4: 200.0 * 135e6, 2: 400.0 * 135e6}
 
 
+#: What a model is taught to answer where the document does not.
+REFUSAL = "The document does not say."
+
+
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
     """One model. ``parameters`` counts tied weights once; ``context`` is the longest trained, in tokens.
 
     ``gated``: the hub gives it only to those who accepted its licence there. ``hub_id`` is None for a model that
     only exists here, made from another one and ``adapter``, a file of this package. ``focus``: from how many entries
-    it answers questions best, by measurement (docs/decisions.md); None is not known, and all of the pot.
+    it answers questions best, by measurement (docs/decisions.md); None is not known, and all of the pot. ``doubt``: how
+    much sooner than by itself it shall answer ``REFUSAL``, in nats, likewise; None for a model that was not taught to.
     """
 
     alias: str
@@ -37,6 +42,7 @@ class ModelEntry:
     gated: bool = False
     adapter: str | None = None
     focus: int | None = None
+    doubt: float | None = None
 
     @property
     def origin(self) -> str:
@@ -64,7 +70,7 @@ LLAMA = "Llama 3.2 licence"
 
 PLAIN = ModelEntry("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct", APACHE, 134_515_008, 30, 3, 64, 8192)
 #: The plain model taught to answer from what it reads (docs/reader.md).
-DEFAULT = replace(PLAIN, alias="smollm2-135m-reader", hub_id=None, adapter="reader", focus=256)
+DEFAULT = replace(PLAIN, alias="smollm2-135m-reader", hub_id=None, adapter="reader", focus=256, doubt=1.0)
 #: Those that are made from the pinned artifact of ``infinipot_cli.artifact``.
 PINNED = (DEFAULT, PLAIN)
 

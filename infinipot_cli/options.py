@@ -232,6 +232,15 @@ class AnswerOptions:
             show_default="the task's own, or 0",
         ),
     ] = None
+    doubt: Annotated[
+        float | None,
+        _option(
+            "--doubt",
+            panel=_ANSWER,
+            help="How much sooner than by itself the model says that the document does not say, in nats.",
+            show_default="the model's",
+        ),
+    ] = None
     temperature: Annotated[
         float | None,
         _option("--temperature", "-t", panel=_ANSWER, help="0 is greedy.", show_default="the task's own, or 0"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from engine.errors import SettingsError
 from engine.estimate import capacity_for
 from engine.settings import LEAST, GenerationSettings, PotSettings
-from infinipot_cli.catalog import find
+from infinipot_cli.catalog import REFUSAL, find
 from infinipot_cli.errors import UsageError
 from infinipot_cli.options import (
     DEVICE,
@@ -85,6 +85,18 @@ def usual_focus(task: Task, model: str) -> int | None:
     return entry.focus if entry else None
 
 
+def usual_doubt(task: Task, model: str) -> float | None:
+    """How much sooner a question is answered with ``REFUSAL`` where no flag says; None where the model has not learnt
+    it."""
+    entry = find(model)
+    return entry.doubt if entry and task.asks else None
+
+
+def sooner(doubt: float | None) -> tuple[str, float] | None:
+    """``doubt`` as the engine takes it."""
+    return (REFUSAL, doubt) if doubt else None
+
+
 def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings, model: str) -> GenerationSettings:
     """How to write: flags, else the task's own, else the model's; a length that nobody asked for never fills a small
     pot."""
@@ -96,6 +108,14 @@ def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings, mod
     temperature = answer.temperature if answer.temperature is not None else wish.task.temperature or 0.0
     focus = answer.focus if answer.focus is not None else usual_focus(wish.task, model)
     no_repeat = answer.no_repeat if answer.no_repeat is not None else wish.task.no_repeat
+    doubt = usual_doubt(wish.task, model)
+    if answer.doubt is not None:
+        if doubt is None:
+            raise UsageError(
+                "--doubt is for questions to a model that was taught to say that the document does not say",
+                hint="the default model was",
+            )
+        doubt = answer.doubt
     return GenerationSettings(
         tokens,
         temperature,
@@ -104,6 +124,7 @@ def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings, mod
         focus=focus or None,
         no_repeat=no_repeat,
         avoid=wish.task.avoid,
+        sooner=sooner(doubt),
     )
 
 

@@ -149,6 +149,19 @@ def test_a_phrase_that_is_to_be_avoided_never_stands_in_an_answer() -> None:
     assert without[: first + 1] == ids[: first + 1]
 
 
+def test_an_answer_is_begun_with_what_is_to_be_said_sooner_and_goes_on_by_itself() -> None:
+    model, free = tiny.model(), GenerationSettings(12, min_new_tokens=12)
+    pot = tiny.read(model, SETTINGS, tiny.document(40))
+    ids = generate(model, pot, QUESTION, free).token_ids
+    first = model.tokenizer.encode("the cat", add_special_tokens=False)[0]
+    assert first != ids[0]
+    for by, begun in ((0.0, ids[0]), (1e4, first)):
+        said = generate(model, pot, QUESTION, replace(free, sooner=("the cat", by))).token_ids
+        assert said[0] == begun
+        after = generate(model, pot, [*QUESTION, begun], replace(free, max_new_tokens=11, min_new_tokens=11)).token_ids
+        assert said[1:] == after
+
+
 def _runs(ids: list[int], length: int) -> list[tuple[int, ...]]:
     return [tuple(ids[i : i + length]) for i in range(len(ids) - length + 1)]
 

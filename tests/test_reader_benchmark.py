@@ -345,7 +345,7 @@ def options(tmp_path: Path, data: Path, **more: Any) -> argparse.Namespace:
     made = {**fields, **words, "parts": "gold,hidden,needles,book,summaries", "lengths": "80", "book_ways": "pot"}
     made |= {"models": ["plain", "taught"], "data": str(data), "source": [], "device": "auto", "dtype": "auto"}
     made |= {"out": tmp_path / "out.jsonl", "texts": tmp_path / "texts.md", "markdown": False, "dry_run": False}
-    made |= {"set": []}
+    made |= {"set": [], "doubt": None}
     return argparse.Namespace(**{**made, **more})
 
 

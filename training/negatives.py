@@ -6,9 +6,10 @@ import random
 import re
 from collections.abc import Sequence
 
+from infinipot_cli.catalog import REFUSAL
 from training.corpus import Ask, Text, answers_in
 
-NOT_SAID = "The document does not say."
+NOT_SAID = REFUSAL
 #: Kinds of questions that their document does not answer.
 NEGATIVES = ("swapped", "near")
 

@@ -24,7 +24,7 @@ from infinipot_cli.bench.results import Results, digest
 from infinipot_cli.errors import UsageError, is_out_of_memory
 from infinipot_cli.prompts import Task
 from infinipot_cli.wishes import check_room as require_room
-from infinipot_cli.wishes import usual_focus
+from infinipot_cli.wishes import sooner, usual_doubt, usual_focus
 from infinipot_cli.workbench import Framing, Session, Stats
 
 Label = int | float | str
@@ -247,8 +247,8 @@ def run_all(
 ) -> list[Outcome]:
     """Every case under every setup, in the order of the cases; each outcome a line of ``out`` as soon as it is known.
 
-    Answers are written from as many entries as suits task and model, and repeat themselves as little as the task says,
-    unless ``generation`` or the setup says it.
+    Answers are written from as many entries and with as much doubt as suits task and model, and repeat themselves as
+    little as the task says, unless ``generation`` or the setup says it.
     ``bench`` is the benchmark's name and ``about`` whatever else its outcomes depend on; both are part of what an
     outcome is known by. Outcomes that ``out`` holds already, of the same case, setup, wording, model and version,
     are taken from there. Raises UsageError for a file that holds something else than results, or for two cases of
@@ -259,6 +259,7 @@ def run_all(
         focus=generation.focus or usual_focus(task, session.name),
         no_repeat=generation.no_repeat or task.no_repeat,
         avoid=generation.avoid or task.avoid,
+        sooner=generation.sooner or sooner(usual_doubt(task, session.name)),
     )
     _require_distinct("cases", [case.id for case in cases])
     _require_distinct("setups", [setup.name for setup in setups])
