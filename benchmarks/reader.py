@@ -48,7 +48,7 @@ from infinipot_cli.models import resolve
 from infinipot_cli.options import ModelOptions
 from infinipot_cli.terminal import Terminal
 from infinipot_cli.units import show_seconds
-from infinipot_cli.wishes import sooner, usual_doubt, usual_focus
+from infinipot_cli.wishes import refusal, usual_doubt, usual_focus
 from infinipot_cli.workbench import Session
 
 BENCH = "reader"
@@ -161,7 +161,7 @@ def measure(
             generation=GenerationSettings(
                 max_new_tokens=job.max_new_tokens,
                 focus=usual_focus(job.task, known_as),
-                sooner=sooner(usual_doubt(job.task, known_as) if options.doubt is None else options.doubt),
+                refusal=refusal(usual_doubt(job.task, known_as) if options.doubt is None else options.doubt),
             ),
             scorer=score,
             about=about,
@@ -272,7 +272,7 @@ def _options() -> argparse.Namespace:
         "--set", nargs="*", default=[], metavar="NAME=VALUE", help="hidden, needles, book: pot settings"
     )
     parser.add_argument("--focus", type=int, help="the same: entries that an answer is written from")
-    parser.add_argument("--doubt", type=float, help="how much sooner an answer refuses (default: as `ask`)")
+    parser.add_argument("--doubt", type=float, help="least probability at which an answer refuses (default: as `ask`)")
     add("--seed", default.seed)
     add("--device", "auto")
     add("--dtype", "auto")

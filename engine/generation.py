@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -113,7 +114,8 @@ def generate(
         pot = pot.copy()
         make_room(model, pot, need, suffix, generation.focus)
     listener = _Listener(model.tokenizer, on_text)
-    stopped = _run(model, pot, suffix, generation, listener, should_stop)
+    begin = beginning(model, pot, suffix, generation)
+    stopped = _run(model, pot, suffix, generation, begin, listener, should_stop)
     ended = time.perf_counter()
     first = listener.first_at or ended
     text = decode(model.tokenizer, listener.ids)
@@ -134,6 +136,7 @@ def _run(
     pot: Pot,
     suffix: Tensor,
     generation: GenerationSettings,
+    begin: Sequence[int],
     listener: _Listener,
     should_stop: Callable[[], bool] | None,
 ) -> bool:
@@ -163,7 +166,7 @@ def _run(
             past_key_values=cache,
             generation_config=config,
             stopping_criteria=[stop],
-            logits_processor=_processors(model, generation, ids.shape[1]),
+            logits_processor=_begun_with(begin, ids.shape[1]),
             streamer=listener,
             **_positions(pot, ids),
         )
@@ -219,19 +222,46 @@ def _config(model: Model, generation: GenerationSettings) -> Any:
     )
 
 
-def _processors(model: Model, generation: GenerationSettings, begin: int) -> LogitsProcessorList:
-    """What changes the logits of an answer that begins behind ``begin`` ids, beside what the config can say."""
-    if generation.sooner is None:
-        return LogitsProcessorList()
-    text, by = generation.sooner
-    token = model.tokenizer.encode(text, add_special_tokens=False)[0]
+#: So many of a refusal's first tokens tell it from any other answer.
+_TELLING = 2
 
-    def raised(ids: Tensor, logits: Tensor) -> Tensor:
-        if ids.shape[1] == begin:
-            logits[:, token] += by
+
+@torch.inference_mode()
+def beginning(model: Model, pot: Pot, suffix: Tensor, generation: GenerationSettings) -> list[int]:
+    """The first ids of ``generation.refusal`` where the model is inclined to it enough, else none.
+
+    Its first choice may be another: a small model that is not sure guesses rather than refuses. One forward of the
+    question with those ids behind it tells; ``generate`` reads the question again.
+    """
+    if generation.refusal is None or len(suffix) == 0 or generation.max_new_tokens < _TELLING:
+        return []
+    text, least = generation.refusal
+    wanted = model.tokenizer.encode(text, add_special_tokens=False)[:_TELLING]
+    ids = torch.cat([suffix, as_ids(wanted)])
+    first = pot.taken if pot.stays else pot.entries
+    with _cache(model, pot, pot.entries + len(ids)) as cache:
+        hidden = model.base(
+            input_ids=ids.to(model.device)[None],
+            position_ids=torch.arange(first, first + len(ids), device=model.device)[None],
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state[0]
+        predicted = model.logits(hidden[len(suffix) - 1 : -1]).float().log_softmax(-1)
+    inclined = sum(float(row[token]) for row, token in zip(predicted, wanted, strict=True))
+    return wanted if inclined >= math.log(least) else []
+
+
+def _begun_with(begin: Sequence[int], length: int) -> LogitsProcessorList:
+    """Lets an answer behind ``length`` ids begin with the ids ``begin``."""
+
+    def processor(ids: Tensor, logits: Tensor) -> Tensor:
+        written = ids.shape[1] - length
+        if written < len(begin):
+            logits = torch.full_like(logits, float("-inf"))
+            logits[:, begin[written]] = 0
         return logits
 
-    return LogitsProcessorList([raised])
+    return LogitsProcessorList([processor] if begin else [])
 
 
 def stops_of(model: Model, generation: GenerationSettings) -> list[int]:

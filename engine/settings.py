@@ -162,8 +162,8 @@ class GenerationSettings:
     so many tokens, for measuring how fast a model writes. ``focus``: the most entries, beside the protected prefix,
     that the answer is written from: those that the question looks at, where the method lets a catalyst decide. None
     is all that the pot holds. ``no_repeat``: no run of so many tokens comes twice in an answer, which small models
-    else fall into; 0 is no such rule. ``avoid``: phrases that never stand in it. ``sooner``: a text, and by how much
-    (in nats) the logit of its first token is raised where the answer begins.
+    else fall into; 0 is no such rule. ``avoid``: phrases that never stand in it. ``refusal``: a text, and a
+    probability: where the model would begin the answer with the text's first words with at least that, it does.
     """
 
     max_new_tokens: int = 256
@@ -175,7 +175,7 @@ class GenerationSettings:
     focus: int | None = None
     no_repeat: int = 0
     avoid: tuple[str, ...] = ()
-    sooner: tuple[str, float] | None = None
+    refusal: tuple[str, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "seed", "min_new_tokens", "no_repeat"):
@@ -192,7 +192,8 @@ class GenerationSettings:
         _require(0 <= low <= high, f"min_new_tokens must lie between 0 and max_new_tokens, not {low}")
         _require(0 <= self.temperature < math.inf, f"temperature must be 0 or more, not {self.temperature}")
         _require(0 < self.top_p <= 1, f"top_p must lie in (0, 1], not {self.top_p}")
-        if self.sooner is not None:
-            _require(bool(self.sooner[0]), "sooner must have a text")
-            _require_number("sooner", self.sooner[1])
+        if self.refusal is not None:
+            _require(bool(self.refusal[0]), "refusal must have a text")
+            _require_number("refusal", self.refusal[1])
+            _require(0 < self.refusal[1] <= 1, f"doubt must lie in 0..1, not {self.refusal[1]}")
         _require(isinstance(self.one_line, bool), f"one_line must be true or false, not {self.one_line!r}")

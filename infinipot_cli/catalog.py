@@ -27,8 +27,8 @@ class ModelEntry:
 
     ``gated``: the hub gives it only to those who accepted its licence there. ``hub_id`` is None for a model that
     only exists here, made from another one and ``adapter``, a file of this package. ``focus``: from how many entries
-    it answers questions best, by measurement (docs/decisions.md); None is not known, and all of the pot. ``doubt``: how
-    much sooner than by itself it shall answer ``REFUSAL``, in nats, likewise; None for a model that was not taught to.
+    it answers questions best, by measurement (docs/decisions.md); None is not known, and all of the pot. ``doubt``: the
+    least probability at which it shall answer ``REFUSAL``, likewise; None for a model that was not taught to.
     """
 
     alias: str
@@ -70,7 +70,7 @@ LLAMA = "Llama 3.2 licence"
 
 PLAIN = ModelEntry("smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct", APACHE, 134_515_008, 30, 3, 64, 8192)
 #: The plain model taught to answer from what it reads (docs/reader.md).
-DEFAULT = replace(PLAIN, alias="smollm2-135m-reader", hub_id=None, adapter="reader", focus=256, doubt=1.0)
+DEFAULT = replace(PLAIN, alias="smollm2-135m-reader", hub_id=None, adapter="reader", focus=256, doubt=0.1)
 #: Those that are made from the pinned artifact of ``infinipot_cli.artifact``.
 PINNED = (DEFAULT, PLAIN)
 

@@ -237,7 +237,7 @@ class AnswerOptions:
         _option(
             "--doubt",
             panel=_ANSWER,
-            help="How much sooner than by itself the model says that the document does not say, in nats.",
+            help="Least probability at which the model says that the document does not say; 0: where that comes first.",
             show_default="the model's",
         ),
     ] = None

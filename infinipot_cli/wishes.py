@@ -86,13 +86,13 @@ def usual_focus(task: Task, model: str) -> int | None:
 
 
 def usual_doubt(task: Task, model: str) -> float | None:
-    """How much sooner a question is answered with ``REFUSAL`` where no flag says; None where the model has not learnt
-    it."""
+    """The least probability at which a question is answered with ``REFUSAL`` where no flag says; None where the model
+    has not learnt it."""
     entry = find(model)
     return entry.doubt if entry and task.asks else None
 
 
-def sooner(doubt: float | None) -> tuple[str, float] | None:
+def refusal(doubt: float | None) -> tuple[str, float] | None:
     """``doubt`` as the engine takes it."""
     return (REFUSAL, doubt) if doubt else None
 
@@ -124,7 +124,7 @@ def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings, mod
         focus=focus or None,
         no_repeat=no_repeat,
         avoid=wish.task.avoid,
-        sooner=sooner(doubt),
+        refusal=refusal(doubt),
     )
 
 

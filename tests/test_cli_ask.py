@@ -162,7 +162,7 @@ def test_options_reach_the_engine(book: Path) -> None:
     }  # fmt: skip
     assert vars(bench.generations[0]) == {
         "max_new_tokens": 9, "temperature": 0.5, "top_p": 0.8, "seed": 3, "one_line": False, "min_new_tokens": 0,
-        "focus": 7, "no_repeat": 4, "avoid": (), "sooner": None,
+        "focus": 7, "no_repeat": 4, "avoid": (), "refusal": None,
     }  # fmt: skip
     (model,) = bench.loaded
     assert (model.model, model.device, model.dtype, model.offline) == ("tiny", "cpu", "float16", True)
@@ -385,20 +385,20 @@ def test_a_model_that_can_doubt_does_and_others_are_not_asked_to(book: Path) -> 
     written = {
         name: invoke("ask", book, "Who?", "--json", *more).json["settings"]["generation"] for name, more in DOUBTS
     }
-    assert written["reader"]["sooner"][0] == REFUSAL
-    assert written["reader"]["sooner"][1] == DEFAULT.doubt
-    assert written["more"]["sooner"][1] == 3.0
-    assert written["none"]["sooner"] is None
-    assert written["plain"]["sooner"] is None
-    refused = invoke("ask", book, "Who?", "--model", "smollm2-135m", "--doubt", "2")
+    assert written["reader"]["refusal"][0] == REFUSAL
+    assert written["reader"]["refusal"][1] == DEFAULT.doubt
+    assert written["more"]["refusal"][1] == 0.3
+    assert written["none"]["refusal"] is None
+    assert written["plain"]["refusal"] is None
+    refused = invoke("ask", book, "Who?", "--model", "smollm2-135m", "--doubt", "0.2")
     assert refused.code == 2
     assert "--doubt is for questions to a model" in refused.stderr
-    assert invoke("summarize", book, "--json").json["settings"]["generation"]["sooner"] is None
+    assert invoke("summarize", book, "--json").json["settings"]["generation"]["refusal"] is None
 
 
 DOUBTS = (
     ("reader", []),
-    ("more", ["--doubt", "3"]),
+    ("more", ["--doubt", "0.3"]),
     ("none", ["--doubt", "0"]),
     ("plain", ["--model", "smollm2-135m"]),
 )

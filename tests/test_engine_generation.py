@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import GenerationConfig
+from transformers import GenerationConfig, LogitsProcessorList
 
 from engine import ccd, generation
 from engine.errors import SettingsError
@@ -149,17 +151,46 @@ def test_a_phrase_that_is_to_be_avoided_never_stands_in_an_answer() -> None:
     assert without[: first + 1] == ids[: first + 1]
 
 
-def test_an_answer_is_begun_with_what_is_to_be_said_sooner_and_goes_on_by_itself() -> None:
+@pytest.mark.parametrize("method", ["cap", "streaming", "self-extend", "swa"])
+def test_a_refusal_is_begun_where_the_model_is_inclined_to_it_enough(method: str) -> None:
     model, free = tiny.model(), GenerationSettings(12, min_new_tokens=12)
-    pot = tiny.read(model, SETTINGS, tiny.document(40))
-    ids = generate(model, pot, QUESTION, free).token_ids
-    first = model.tokenizer.encode("the cat", add_special_tokens=False)[0]
-    assert first != ids[0]
-    for by, begun in ((0.0, ids[0]), (1e4, first)):
-        said = generate(model, pot, QUESTION, replace(free, sooner=("the cat", by))).token_ids
-        assert said[0] == begun
-        after = generate(model, pot, [*QUESTION, begun], replace(free, max_new_tokens=11, min_new_tokens=11)).token_ids
-        assert said[1:] == after
+    settings = PotSettings(capacity=200, distilled=24, method=method, group=2, window=16)
+    pot = tiny.read(model, settings, tiny.document(220))  # once distilled, with room for all that follows
+    first, second = model.tokenizer.encode("the cat", add_special_tokens=False)[:2]
+    inclined = 0.0
+    for asked, token in ((QUESTION, first), ([*QUESTION, first], second)):
+        with first_probabilities(model, token) as probability:
+            generate(model, pot, asked, replace(free, max_new_tokens=1, min_new_tokens=1))
+        inclined += math.log(probability[0])
+    plain = generate(model, pot, QUESTION, free).token_ids
+    for least, begun in ((0.9 * math.exp(inclined), True), (min(1.1 * math.exp(inclined), 1.0), False)):
+        said = generate(model, pot, QUESTION, replace(free, refusal=("the cat", least))).token_ids
+        assert (said[:2] == [first, second]) is begun or plain[:2] == [first, second]
+        if begun:
+            ten = replace(free, max_new_tokens=10, min_new_tokens=10)
+            assert said[2:] == generate(model, pot, [*QUESTION, first, second], ten).token_ids
+        else:
+            assert said == plain
+
+
+@contextmanager
+def first_probabilities(model: Model, token: int) -> Iterator[list[float]]:
+    """What the answers inside give to ``token`` at each of their steps."""
+    seen: list[float] = []
+    whole = model.module.generate
+
+    def noting(*arguments: Any, **named: Any) -> Any:
+        def note(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+            seen.append(float(logits.float().softmax(-1)[0, token]))
+            return logits
+
+        return whole(*arguments, **{**named, "logits_processor": LogitsProcessorList([note])})
+
+    model.module.generate = noting
+    try:
+        yield seen
+    finally:
+        del model.module.generate
 
 
 def _runs(ids: list[int], length: int) -> list[tuple[int, ...]]:

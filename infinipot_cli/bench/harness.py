@@ -24,7 +24,7 @@ from infinipot_cli.bench.results import Results, digest
 from infinipot_cli.errors import UsageError, is_out_of_memory
 from infinipot_cli.prompts import Task
 from infinipot_cli.wishes import check_room as require_room
-from infinipot_cli.wishes import sooner, usual_doubt, usual_focus
+from infinipot_cli.wishes import refusal, usual_doubt, usual_focus
 from infinipot_cli.workbench import Framing, Session, Stats
 
 Label = int | float | str
@@ -259,7 +259,7 @@ def run_all(
         focus=generation.focus or usual_focus(task, session.name),
         no_repeat=generation.no_repeat or task.no_repeat,
         avoid=generation.avoid or task.avoid,
-        sooner=generation.sooner or sooner(usual_doubt(task, session.name)),
+        refusal=generation.refusal or refusal(usual_doubt(task, session.name)),
     )
     _require_distinct("cases", [case.id for case in cases])
     _require_distinct("setups", [setup.name for setup in setups])
