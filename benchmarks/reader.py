@@ -161,7 +161,8 @@ def measure(
             generation=GenerationSettings(
                 max_new_tokens=job.max_new_tokens,
                 focus=usual_focus(job.task, known_as),
-                refusal=refusal(usual_doubt(job.task, known_as) if options.doubt is None else options.doubt),
+                # Never is a probability of 1: what is left open, the harness fills in.
+                refusal=refusal(usual_doubt(job.task, known_as) if options.doubt is None else options.doubt or 1.0),
             ),
             scorer=score,
             about=about,

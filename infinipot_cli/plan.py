@@ -96,8 +96,13 @@ def _is_pot(name: str, stdin: PeekableStream | None, lost: str | None) -> bool:
         raise InputError(f"{name}: there is no such file or folder", hint=lost)
     found = is_pot(name)
     if not found and name.endswith(".pot") and Path(name).is_file():
-        raise PotDamaged(f"{name} is not a pot", hint="infinipot pot save makes one from documents")
+        raise not_a_pot(name)
     return found
+
+
+def not_a_pot(name: str) -> PotDamaged:
+    """The error for what should be a pot."""
+    return PotDamaged(f"{name} is not a pot", hint="infinipot pot save makes one from documents")
 
 
 def _open_stdin(terminal: Terminal, empty_hint: str | None) -> PeekableStream:

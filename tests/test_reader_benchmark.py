@@ -389,6 +389,12 @@ def test_it_measures_both_models_and_goes_on_where_it_was_broken_off(tmp_path, d
     assert [len(bench.asked) for bench in benches] == [0, 1]
 
 
+@pytest.mark.parametrize(("doubt", "wanted"), [(None, DEFAULT.doubt), (0.0, 1.0), (0.3, 0.3)])
+def test_doubt_is_as_chosen_else_the_model_s_own(doubt, wanted, tmp_path, data, monkeypatch):
+    _, benches = run(monkeypatch, options(tmp_path, data, parts="gold", models=[DEFAULT.alias], doubt=doubt))
+    assert {generation.refusal[1] for generation in benches[0].generations} == {wanted}
+
+
 def test_summaries_are_written_down_to_be_read(tmp_path, data, monkeypatch):
     chosen = options(tmp_path, data, parts="summaries")
     run(monkeypatch, chosen)

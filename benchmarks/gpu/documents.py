@@ -89,7 +89,7 @@ class Documents(Distiller):
             part.copy_(novel.repeat_interleave(len(part) // self.documents, 0)) if self.method.novelty else part.zero_()
         self._scores = scores if full and self.method.attention else None
         self.pot.last_hidden = hidden[:, -1:].clone()
-        self.pot.tokens_read += int((batch.position >= 0).sum())
+        self.pot.tokens_read += batch.counted
 
     def _distil(self) -> None:
         if self._scores is not None and self.method.scoped:

@@ -243,10 +243,10 @@ def open_pot(app: App, name: str) -> Any:
 
 
 def _require_pot(plan: Plan) -> None:
-    from engine.errors import PotDamaged
+    from infinipot_cli.plan import not_a_pot
 
     if not plan.pot:
-        raise PotDamaged(f"{plan.names[0]} is not a pot", hint="infinipot pot save makes one from documents")
+        raise not_a_pot(plan.names[0])
 
 
 def _info_lines(name: str, size: int, content: dict[str, Any]) -> list[str]:
