@@ -70,11 +70,9 @@ def answer_all(options: argparse.Namespace, model: Model, task: Task, questions:
     for question in questions:
         suffix = framing.suffix_ids(task.turn(question["question"]))
         pages = question.get("page", [1]) if options.page else []
-        pot = (
-            shared
-            if shared is not None
-            else read(model, settings, framing, suffix, [pages] if isinstance(pages, int) else pages)
-        )
+        pot = shared
+        if pot is None:
+            pot = read(model, settings, framing, suffix, [pages] if isinstance(pages, int) else pages)
         answer = generate(model, pot, suffix, generation).text
         hits += right(question, answer)
         mark = "right" if right(question, answer) else "wrong"

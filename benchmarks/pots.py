@@ -1,6 +1,6 @@
 """What a pot costs and loses in fewer bits: bytes, seconds, memory, answers, needles, logits; every dtype beside raw.
 
-    python benchmarks/pots.py --out pots.jsonl                            the demo book, everything
+    python benchmarks/pots.py --out pots.jsonl --plot pots.png            the demo book, everything
     python benchmarks/pots.py --parts document --questions FILE.jsonl     questions with documents of their own
     python benchmarks/pots.py --parts pages,needles --needles 4 --count 8 small
 
@@ -29,10 +29,12 @@ from benchmarks import pots_parts as parts
 from benchmarks.book import BOOK, EXAMPLES
 from benchmarks.choices import pot_settings
 from benchmarks.explained import explained
+from benchmarks.pots_plot import draw
 from engine.packing import POT_DTYPES
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli.bench.harness import Case, Held, Outcome, Setup, outcome_key, run_case
 from infinipot_cli.bench.options import parse_length, parse_list
+from infinipot_cli.bench.plots import require_plots
 from infinipot_cli.bench.results import Results
 from infinipot_cli.bench.scoring import token_f1
 from infinipot_cli.bench.table import NOTHING, Table, show
@@ -52,6 +54,7 @@ def main() -> None:
 
 def run(terminal: Terminal, options: argparse.Namespace) -> None:
     """Measure what the options ask for, and print the tables."""
+    require_plots(options.plot)
     chosen = parse_list(options.pot_dtypes, "--pot-dtypes", POT_DTYPES)
     dtypes = [RAW, *(name for name in chosen if name != RAW)]  # what all others are compared with
     choice = parts.Choice(
@@ -66,6 +69,8 @@ def run(terminal: Terminal, options: argparse.Namespace) -> None:
     session = LocalWorkbench().load(ModelOptions(options.model, options.device, options.dtype), terminal.say)
     bench = Bench(terminal, session, dtypes, choice, options)
     times, outcomes = bench.measure()
+    if options.plot:
+        draw(options.plot, times, outcomes)
     for table in (file_table(session, times), answer_table(session, outcomes, dtypes)):
         if table.rows:
             terminal.write("\n")
@@ -236,6 +241,7 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=5, help="of the timing")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="keep every outcome as a JSON line here; goes on where it ended")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png")
     parser.add_argument("--markdown", action="store_true")
     return parser.parse_args(arguments)
 

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from torch import Tensor
 
-from benchmarks import pots
+from benchmarks import pots, pots_plot
+from benchmarks.pots_parts import FileTimes
 from engine import identity
 from engine.census import census_of_file, census_of_pot
 from engine.errors import InfinipotError, PotDamaged, SettingsError
@@ -35,6 +36,7 @@ from engine.quantised import Quantised, dequantise, quantise
 from engine.reader import Reader
 from engine.settings import PotSettings
 from infinipot_cli.bench import memory
+from infinipot_cli.bench.harness import Outcome
 from infinipot_cli.local import LocalSession
 from infinipot_cli.memory import Fingerprints
 from infinipot_cli.terminal import Terminal
@@ -524,6 +526,26 @@ def test_the_benchmark_puts_every_dtype_beside_raw(tmp_path: Path, monkeypatch: 
     # What is in the file is not asked again; the first pot is read once more, to be timed.
     assert stderr.bytes.count(b"reading for") == before + 1
     assert (tmp_path / "o").read_text().count('"record": "outcome"') == asked + 2
+
+
+def test_the_picture_has_every_dtype_and_the_mean_divergence_of_each_part(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    times = [FileTimes(dtype, size, size, 0.1, 0.2, 0.3, 0.01, None, None) for dtype, size in (("raw", 8), ("int4", 2))]
+    moved = {
+        ("pages", "raw"): [0, 0],
+        ("pages", "int4"): [0.1, 0.3],
+        ("document", "raw"): [0],
+        ("document", "int4"): [1],
+    }
+    outcomes = [
+        Outcome(f"{part}{number}", dtype, "", 0.0, labels={"part": part, "kl": kl})
+        for (part, dtype), own in moved.items()
+        for number, kl in enumerate(own)
+    ]
+    assert pots_plot.divergence(outcomes, "pages", "int4") == pytest.approx(0.2)
+    path = tmp_path / "pots.png"
+    pots_plot.draw(path, times, outcomes)
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 # The command line

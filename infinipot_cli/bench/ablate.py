@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import SettingsError
+from engine.settings import GenerationSettings
 from infinipot_cli.bench import nih
 from infinipot_cli.bench.ablate_report import diagram, lines, make_table
 from infinipot_cli.bench.curves import draw
-from infinipot_cli.bench.harness import Case, Outcome
+from infinipot_cli.bench.harness import Case, Outcome, check_room
 from infinipot_cli.bench.options import BenchOptions, parse_length, parse_list
 from infinipot_cli.bench.plots import require_plots
 from infinipot_cli.bench.questions import QUESTIONS, Questions, load_questions, make_cases, pick
@@ -25,8 +26,8 @@ from infinipot_cli.options import InputOptions, ModelOptions, PotOptions
 from infinipot_cli.prompts import Task, load_catalyst
 from infinipot_cli.reading import ingest_options
 from infinipot_cli.wiring import App
-from infinipot_cli.wishes import check_room, pot_settings
-from infinipot_cli.workbench import Framing, Session
+from infinipot_cli.wishes import pot_settings
+from infinipot_cli.workbench import Session
 
 BENCH = "ablate"
 ALL = "all"
@@ -150,14 +151,12 @@ def _fitting(
 ) -> list[Sweep]:
     """The sweeps without the rows whose pot has no room for the longest question; says which. Raises SettingsError
     where a sweep's first row is one of them."""
-    framing = session.framing(task.before, task.system)
-    longest = max(len(framing.suffix_ids(task.turn(case.question))) for case in cases)
     found = []
     for sweep in sweeps:
         rows = []
         for row in sweep.rows:
             try:
-                _check(row, framing, longest, most)
+                check_room(session, cases, row.setup, task, GenerationSettings(most))
                 rows.append(row)
             except SettingsError as error:
                 if row is sweep.rows[0]:
@@ -167,12 +166,6 @@ def _fitting(
         rows = [row if row.against in labels else Row(row.label, row.setup, None) for row in rows]
         found.append(Sweep(sweep.name, sweep.title, rows, sweep.note))
     return found
-
-
-def _check(row: Row, framing: Framing, longest: int, most: int) -> None:
-    settings, literal = row.setup.settings, row.setup.catalyst
-    settings.check_room(len(framing.prefix_ids), longest if literal is None else len(framing.suffix_ids(literal)))
-    check_room(settings, len(framing.prefix_ids) + longest + most)
 
 
 def _report(

@@ -281,7 +281,8 @@ def run_all(
 def check_room(
     session: Session, cases: Sequence[Case], setup: Setup, task: Task, generation: GenerationSettings
 ) -> None:
-    """Raise SettingsError where the longest question and answer would not fit into the pot, before hours of reading."""
+    """Raise SettingsError where the longest question would leave no room to read or to answer, before hours of
+    reading."""
     if not setup.settings.bounded:
         return
     framing = session.framing(task.before, task.system)
@@ -289,6 +290,7 @@ def check_room(
     for case in longest.values():
         answer = generation_of(case, setup, generation).max_new_tokens
         suffix = framing.suffix_ids(task.turn(case.question))
+        setup.settings.check_room(len(framing.prefix_ids), len(_catalyst_ids(framing, case, setup, task)))
         require_room(setup.settings, len(framing.prefix_ids) + len(suffix) + answer)
 
 
