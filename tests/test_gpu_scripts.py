@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from benchmarks.gpu import arithmetic, batch, cycles, decode, peers, plan, rates, reading, report, run
 from benchmarks.gpu.arithmetic import Reading
 from benchmarks.gpu.clock import Deadline
-from benchmarks.gpu.lines import Ledger, read
+from benchmarks.gpu.lines import Ledger, latest, read
 from benchmarks.gpu.models import build, noise
 from benchmarks.gpu.shapes import SHAPES
 from benchmarks.gpu.watch import Watch, pretend
@@ -325,9 +325,18 @@ def test_results_outlive_a_broken_line_and_hold_for_their_place_alone(tmp_path: 
     assert (again.known("reading", {"tokens": 5, "shape": "tiny"}) or {})["seconds"] == 1.0
     assert again.known("reading", {"shape": "tiny", "tokens": 9}) is None
     assert again.known("decode", {"shape": "tiny", "tokens": 5}) is None
-    assert Ledger(path, {**where, "device": "H200"}).known("reading", {"shape": "tiny", "tokens": 5}) is None
+    for other in ({"device": "H200"}, {"dtype": "float16"}):
+        assert Ledger(path, where | other).known("reading", {"shape": "tiny", "tokens": 5}) is None
     again.add("reading", {"shape": "tiny", "tokens": 9}, {"stopped": None, "seconds": 3.0})
     assert [one["seconds"] for one in read(path)] == [1.0, 3.0]
+    assert latest(again.records) == read(path)
+
+
+def test_runs_with_other_settings_are_another_race() -> None:
+    one = {"part": "peers", "shape": "tiny", "device": "x", "capacity": 256, "method": "cap"}
+    others = [one | {"capacity": 512}, one | {"torch": "2.12"}, one | {"device": "y"}]
+    assert [len(group) for group in report._groups([one, *others, dict(one)])] == [2, 1, 1, 1]
+    assert len(report._groups([one | {"part": "reading"}, one | {"part": "reading", "shape": "8b"}])) == 1
 
 
 TRY = [

@@ -100,8 +100,9 @@ def traced(model: Model, shape: Shape, wanted: Wanted, cycles: int) -> dict[str,
     on_device = [event for event in events if event.device_type == DeviceType.CUDA]
     spans = [Span(event.name, event.time_range.start / 1e6, event.time_range.end / 1e6) for event in on_device]
     calls = Counter(event.name for event in events if event.device_type == DeviceType.CPU)
+    calls["cudaDeviceSynchronize"] -= 1  # our own, at the end
     return {
-        "synchronising": {name: calls[name] / cycles for name in SYNCHRONISING if calls[name]},
+        "synchronising": {name: calls[name] / cycles for name in SYNCHRONISING if calls[name] > 0},
         "kernel_launches": sum(calls[name] for name in calls if "LaunchKernel" in name) / cycles,
         **account(spans, cycles),
     }

@@ -40,6 +40,7 @@ class Wanted:
     capacity: int = 4096
     method: str = "cap"
     seed: int = 0
+    backend: str | None = None  # of the compiler, where it is not the device's own
 
     def about(self) -> dict[str, Any]:
         return asdict(self)

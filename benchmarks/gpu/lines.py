@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 #: What a result holds only for: a figure of another device or release is another figure.
-PLACE = ("device", "memory", "torch", "transformers", "cuda")
+PLACE = ("device", "memory", "dtype", "torch", "transformers", "cuda")
 
 
 class Ledger:
@@ -41,7 +41,12 @@ class Ledger:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """All results of a file; of the same question the last one. Raises ValueError, OSError."""
-    return list({(one["key"], json.dumps(_place(one))): one for one in _lines(path)}.values())
+    return latest(_lines(path))
+
+
+def latest(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the same question in the same place the last result: one that was stopped may have been finished later."""
+    return list({(one["key"], json.dumps(_place(one))): one for one in records}.values())
 
 
 def _key(part: str, about: Mapping[str, Any]) -> str:

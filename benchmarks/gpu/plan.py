@@ -23,7 +23,7 @@ from benchmarks.gpu.shapes import Shape
 
 #: Seconds that are paid whatever is measured: weights drawn and the proof; measuring a rate; compiling one step.
 BUILD, RATE, COMPILE = 15.0, 3.0, 90.0
-#: Shares of their floors that reading and writing are planned with: the targets.
+#: Shares of their floors that reading and writing are planned with: the first is its target, the second well below.
 READ_SHARE, WRITE_SHARE = 0.6, 0.5
 #: Columns of width ``inner`` that a layer of transformers holds at once for every token of a forward pass.
 INNER_COPIES = 3

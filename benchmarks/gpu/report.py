@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.lines import read
+from benchmarks.gpu.lines import PLACE, read
 from infinipot_cli.bench import speed_report
 from infinipot_cli.bench.curves import draw
 from infinipot_cli.bench.harness import OUT_OF_MEMORY
@@ -22,6 +22,8 @@ from infinipot_cli.bench.speed import Timing
 from infinipot_cli.bench.table import NOTHING, Table, as_markdown, as_text
 
 _GIB, _MIB = 1 << 30, 1 << 20
+#: What is the same for all runs of a race.
+RACE = ("shape", "write", "capacity", "distilled", "block", "seed")
 Record = dict[str, Any]
 
 #: What the paper says of its own measurements (Mistral-7B-v0.3, GovReport, one A100-80GB; sections 4.5 and C.2).
@@ -47,10 +49,11 @@ def tables(records: Sequence[Record]) -> list[Table]:
 
 
 def _groups(records: Sequence[Record]) -> list[list[Record]]:
-    """What stands in one table: a race is that of one shape on one device; of the rest, everything."""
-    groups: dict[tuple[str, ...], list[Record]] = {}
+    """What stands in one table: a race is that of one shape with the same settings in one place; of the rest,
+    everything."""
+    groups: dict[tuple[Any, ...], list[Record]] = {}
     for one in records:
-        key = (one["device"], one["shape"]) if one["part"] == "peers" else ()
+        key = tuple(one.get(name) for name in (*PLACE, *RACE)) if one["part"] == "peers" else ()
         groups.setdefault(key, []).append(one)
     return list(groups.values())
 

@@ -3,7 +3,8 @@
     python -m benchmarks.gpu.run --dry-run                                     what each part will take
     python -m benchmarks.gpu.run --out gpu.jsonl --plot gpu.png                  everything, within ten minutes a part
     python -m benchmarks.gpu.run --parts reading --shapes llama-3.1-8b --tokens 1000000 --out gpu.jsonl
-    python -m benchmarks.gpu.run --shapes tiny --device cpu --tokens 4k --capacity 256 --block 64   does it all run?
+    python -m benchmarks.gpu.run --shapes tiny --device cpu --tokens 2k --capacity 256 --block 64 --write 16 \
+        --tokens-each 600 --first 256 --last 512 --backend eager                 does it all run?
 
 Weights are random and nothing is downloaded. Every figure stands beside its floor, measured in the same run. Results
 go to --out line by line: a run that is begun again, on the same device, goes on where it was. A part that reaches its
@@ -24,10 +25,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu import batch, cycles, decode, peers, reading
+from benchmarks.gpu import batch, cycles, decode, peers, reading, static
 from benchmarks.gpu.clock import Deadline
 from benchmarks.gpu.dryrun import show_plan
-from benchmarks.gpu.lines import Ledger
+from benchmarks.gpu.lines import Ledger, latest
 from benchmarks.gpu.models import build, circumstances, give_back
 from benchmarks.gpu.options import PARTS, parse
 from benchmarks.gpu.shapes import SHAPES, Shape
@@ -45,7 +46,7 @@ class Run:
         self.options = options
         self.say = say
         self.device = torch.device(options.device)
-        self.ledger = Ledger(options.out, circumstances(self.device))
+        self.ledger = Ledger(options.out, circumstances(self.device) | {"dtype": options.dtype})
         self.failed: list[str] = []
         self.warm: set[tuple[str, str]] = set()
         self._shape: Shape | None = None
@@ -90,11 +91,13 @@ def write_answers(run: Run, shape: Shape, deadline: Deadline) -> None:
     """Part decode. What is left when the time is over is said, not measured."""
     o = run.options
     for way in o.ways:
-        wanted = decode.Wanted(shape.name, way, o.write, o.capacity, o.methods[0], o.seed)
+        wanted = decode.Wanted(shape.name, way, o.write, o.capacity, o.methods[0], o.seed, o.backend)
         if deadline.over:
             run.say(f"decode: {way}: left out, the time is over")
             continue
         run.ask("decode", wanted.about(), partial(_write, run, shape, wanted))
+    static.forget()
+    give_back(run.device)
 
 
 def read_documents(run: Run, shape: Shape, deadline: Deadline) -> None:
@@ -229,10 +232,11 @@ def _report(run: Run) -> None:
     except ImportError as error:
         say(f"no tables: {error}; `python -m benchmarks.gpu.report {run.options.out}` makes them elsewhere")
         return
-    for table in report.tables(run.ledger.records):
+    records = latest(run.ledger.records)
+    for table in report.tables(records):
         print(as_text(table))
     if run.options.plot is not None:
-        report.plot(run.ledger.records, run.options.plot)
+        report.plot(records, run.options.plot)
 
 
 if __name__ == "__main__":

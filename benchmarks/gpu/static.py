@@ -73,6 +73,12 @@ def _cache_of(model: Model, capacity: int) -> StaticCache:
     return cache
 
 
+def forget() -> None:
+    """Give up the caches, and the steps that were compiled and recorded for them: other parts need the memory."""
+    _caches.clear()
+    torch.compiler.reset()
+
+
 def attend(
     module: Any,
     query: Tensor,
