@@ -27,4 +27,7 @@ def settings_of(items: Sequence[str]) -> dict[str, Any]:
 
 def _choice(item: str) -> tuple[str, Any]:
     name, _, value = item.partition("=")
-    return name, json.loads(value) if value[:1].isdigit() else value
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

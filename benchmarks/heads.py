@@ -12,6 +12,7 @@ answers of one half of the questions are tried on the other half.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from engine.settings import PotSettings
 from infinipot_cli.bench.harness import Case, Setup, read_case
 from infinipot_cli.bench.table import Table, as_text
 from infinipot_cli.catalog import DEFAULT
+from infinipot_cli.errors import UsageError
 from infinipot_cli.local import LocalSession, LocalWorkbench
 from infinipot_cli.options import ModelOptions
 from infinipot_cli.prompts import Task, load_task
@@ -75,6 +77,8 @@ def run(options: argparse.Namespace) -> None:
     cases = hidden_cases(items, Hay(documents, session.count, options.seed), [options.tokens])
     task = load_task("question", {})
     looks = [found for case in cases if (found := look(session, case, task)) is not None]
+    if len(looks) < 2:
+        raise UsageError("heads are picked on one half of the questions and tried on the other", hint="ask for more")
     table = Table(f"Answers whole among the entries of highest score: {session.name}", ["", *map(str, KEPT)])
     for pooling in POOLINGS:
         for norm in NORMS:
@@ -84,7 +88,8 @@ def run(options: argparse.Namespace) -> None:
     for count, rank in zip(PICKED, ranks, strict=True):
         _add(table, f"the best {count} heads, pooling {options.pooling}", tried, rank)
     sys.stdout.write(as_text(table))
-    sys.stdout.write(f"\nper cent of {len(looks)} documents of about {options.tokens} tokens\n")
+    sys.stdout.write(f"\nper cent of {len(looks)} documents of about {options.tokens} tokens; ")
+    sys.stdout.write(f"heads picked on {len(looks) - len(tried)} of them, tried on the other {len(tried)}\n")
 
 
 def look(session: LocalSession, case: Case, task: Task) -> Look | None:
@@ -96,10 +101,10 @@ def look(session: LocalSession, case: Case, task: Task) -> Look | None:
     text, store = "".join(case.document()), pot.distilled_stores[0]
     begins = store.position[0, pot.protected : store.length]
     for answer in case.accepted:
-        if (start := text.find(answer)) >= 0:
-            ends = torch.cat([begins[1:], torch.tensor([len(text)])])
+        if place := re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text):
+            ends = torch.cat([begins[1:], begins.new_tensor([len(text)])])
             rows = torch.cat([own[:, pot.protected :] for own in scores.values()])
-            return Look(rows, (ends > start) & (begins < start + len(answer)))
+            return Look(rows, (ends > place.start()) & (begins < place.end()))
     return None
 
 

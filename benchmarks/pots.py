@@ -30,6 +30,7 @@ from benchmarks.book import BOOK, EXAMPLES
 from benchmarks.choices import pot_settings
 from benchmarks.explained import explained
 from benchmarks.pots_plot import draw
+from engine.folders import file_sha256
 from engine.packing import POT_DTYPES
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli.bench.harness import Case, Held, Outcome, Setup, outcome_key, run_case
@@ -69,12 +70,12 @@ def run(terminal: Terminal, options: argparse.Namespace) -> None:
     session = LocalWorkbench().load(ModelOptions(options.model, options.device, options.dtype), terminal.say)
     bench = Bench(terminal, session, dtypes, choice, options)
     times, outcomes = bench.measure()
-    if options.plot:
-        draw(options.plot, times, outcomes)
     for table in (file_table(session, times), answer_table(session, outcomes, dtypes)):
         if table.rows:
             terminal.write("\n")
             show(terminal, table, options.markdown)
+    if options.plot:
+        draw(options.plot, times, outcomes)
 
 
 class Bench:
@@ -103,7 +104,7 @@ class Bench:
         header = {
             "bench": BENCH,
             "seed": self._choice.seed,
-            "about": {"settings": self._settings.to_dict(), "dtypes": self._dtypes},
+            "about": {"settings": self._settings.to_dict(), "dtypes": self._dtypes, "pot": self._pot_digest()},
             "model": self._session.describe() | {"identity": self._identity},
         }
         times: list[parts.FileTimes] = []
@@ -181,6 +182,9 @@ class Bench:
     def _key(self, case: Case, dtype: str, results: Results) -> str:
         setup = self._setup(case, dtype)
         return outcome_key(case, setup, self._task, self._generation, self._identity, results.scope)
+
+    def _pot_digest(self) -> str | None:
+        return file_sha256(self._options.pot) if self._options.pot else None
 
     def _pot_file(self, cases: list[Case]) -> Path | None:
         return self._options.pot if cases[0].labels["part"] == "document" else None

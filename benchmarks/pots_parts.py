@@ -91,7 +91,7 @@ def _labelled(case: Case, part: str) -> Case:
 def _page_cases(count: int, most: int) -> Iterator[Case]:
     """The demo book's questions, each with its own page alone: where a small model knows the answer at all."""
     rows = [row for row in yaml.safe_load((EXAMPLES / "questions.yaml").read_text(encoding="utf-8")) if "page" in row]
-    for row in rows[:: max(1, len(rows) // count)][:count]:
+    for row in rows[:: max(1, len(rows) // max(1, count))][:count]:
         pages = [row["page"]] if isinstance(row["page"], int) else row["page"]
         yield Case(
             id=f"page {row['id']}",

@@ -46,6 +46,7 @@ from infinipot_cli.errors import UsageError
 from infinipot_cli.local import LocalSession, LocalWorkbench
 from infinipot_cli.models import resolve
 from infinipot_cli.options import ModelOptions
+from infinipot_cli.prompts import Task
 from infinipot_cli.terminal import Terminal
 from infinipot_cli.units import show_seconds
 from infinipot_cli.wishes import refusal, usual_doubt, usual_focus
@@ -105,7 +106,7 @@ def choice_of(options: argparse.Namespace) -> Choice:
         summaries=options.summaries,
         prose=options.prose,
         most_tokens=options.most_tokens,
-        settings=settings_of(options.set),
+        settings=_settings(options.set),
         focus=options.focus,
     )
 
@@ -161,8 +162,7 @@ def measure(
             generation=GenerationSettings(
                 max_new_tokens=job.max_new_tokens,
                 focus=usual_focus(job.task, known_as),
-                # Never is a probability of 1: what is left open, the harness fills in.
-                refusal=refusal(usual_doubt(job.task, known_as) if options.doubt is None else options.doubt or 1.0),
+                refusal=refusal(_doubt(job.task, known_as, options.doubt)),
             ),
             scorer=score,
             about=about,
@@ -171,6 +171,25 @@ def measure(
     if "prose" in choice.parts:
         found += measure_prose(session, prose(choice, documents), options.out, choice.seed, about)
     return found
+
+
+def _settings(items: Sequence[str]) -> dict[str, Any]:
+    """Pot settings by name. Raises UsageError."""
+    settings = settings_of(items)
+    if "capacity" in settings:
+        sizes = "--capacities, --needle-capacity, --book-capacity"
+        raise UsageError("--set takes no capacity: the parts have options for it", hint=sizes)
+    return settings
+
+
+def _doubt(task: Task, model: str, wanted: float | None) -> float | None:
+    """The least probability of a refusal: what is ``wanted``, if anything, where questions are asked.
+
+    Never is a probability of 1: what is left open, the harness fills in.
+    """
+    if wanted is None or not task.asks:
+        return usual_doubt(task, model)
+    return wanted or 1.0
 
 
 def measure_prose(

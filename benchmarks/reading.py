@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.explained import explained
-from engine.measure import Fill, count, matrix_rate
+from engine.measure import Fill, count, matrix_rate, wait
 from engine.methods import REGISTRY
 from engine.model import Model
 from engine.models import load_model
@@ -59,7 +59,8 @@ class Text:
 @torch.inference_mode()
 def stock(model: Model, block: int, head: bool) -> None:
     """The stock forward of a block on an empty cache."""
-    (model.module if head else model.base)(input_ids=torch.randint(0, model.vocabulary, (1, block)), use_cache=True)
+    ids = torch.randint(0, model.vocabulary, (1, block), device=model.device)
+    (model.module if head else model.base)(input_ids=ids, use_cache=True)
 
 
 def peak_mib() -> float:
@@ -67,10 +68,12 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def rate(clock: Callable[[], float], tokens: int, work: Callable[[], object]) -> float:
+def rate(model: Model, clock: Callable[[], float], tokens: int, work: Callable[[], object]) -> float:
     """Tokens per second."""
+    wait(model)
     began = clock()
     work()
+    wait(model)
     return tokens / (clock() - began)
 
 
@@ -101,14 +104,14 @@ class Look:
 def measure(text: Text, settings: PotSettings, rounds: int, clock: Callable[[], float]) -> Look:
     """``rounds`` of all three, one after the other; a reading's part is one cycle's tokens."""
     model, block, head = text.model, settings.block, REGISTRY[settings.method].novelty
-    cycle = settings.capacity - len(CATALYST) - len(PREFIX) - settings.kept
+    cycle = settings.capacity - settings.catalyst_room(len(CATALYST)) - len(PREFIX) - settings.kept
     fill = Fill(len(PREFIX) + settings.kept, cycle)
     operations = count(model, [fill], settings.capacity, head).total / cycle
     matrices, ordinary, ours = list[float](), list[float](), list[float]()
     for _ in range(rounds):
         matrices.append(matrix_rate(model, block, clock))
-        ordinary.append(rate(clock, block, lambda: stock(model, block, head)))
-        ours.append(rate(clock, cycle, lambda: text.go(cycle)))
+        ordinary.append(rate(model, clock, block, lambda: stock(model, block, head)))
+        ours.append(rate(model, clock, cycle, lambda: text.go(cycle)))
     floor = [each / operations for each in matrices]
     return Look(text.read, text.cycles, matrices, ordinary, ours, floor, peak_mib())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from itertools import islice
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.peers.agreement import KEPT, overlap
 from benchmarks.peers.common import Case, Job, until_stop
 from benchmarks.peers.documents import Haystack, Needle, pass_key, questions, sentences
-from benchmarks.peers.report import outcomes, table
+from benchmarks.peers.report import outcomes, report, table
 from benchmarks.peers.run import PEERS, Kind, absent, parse_lengths, rotated, run_all, unfit
 from benchmarks.peers.stock import passages, within
 from benchmarks.peers.supervise import Run, supervise
@@ -67,10 +68,20 @@ def test_question_sets_come_as_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "set.jsonl"
     path.write_text(
         '{"id": 1, "context": "Ann is 7.", "question": "How old?", "answers": ["7"]}\n'
-        '{"id": 2, "context": "Ann is 7.", "question": "Who is Bob?", "answers": []}\n',
+        '{"id": 2, "context": "Ann is 7.", "question": "Who is Bob?", "answers": []}\n'
+        '{"context": "Eve is 9.", "question": "How old is Eve?", "answers": ["9"]}\n',
         encoding="utf-8",
     )
-    assert questions(str(path), "unread.txt") == [Needle("1", "question", "Ann is 7.", "How old?", ("7",))]
+    first, second = questions(str(path), "unread.txt")
+    assert first == Needle("1", "question", "Ann is 7.", "How old?", ("7",))
+    assert (len(second.id), second.text) == (8, "Eve is 9.")
+
+
+def test_lines_of_different_settings_are_no_one_table(tmp_path: Path) -> None:
+    path = tmp_path / "peers.jsonl"
+    path.write_text("".join(json.dumps({"settings": {"capacity": size}}) + "\n" for size in (512, 2048)))
+    with pytest.raises(UsageError, match="different settings"):
+        report(path, None)
 
 
 @given(words, st.integers(1, 12))

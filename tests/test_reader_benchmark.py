@@ -309,6 +309,7 @@ def test_chosen_settings_reach_every_pot_and_the_others_are_the_defaults():
     for setup in setups:
         assert setup.settings == PotSettings(capacity=setup.settings.capacity, norm=2, scope="layer")
         assert setup.focus == 90
+    assert settings_of(["reset=false", "alpha=0.25", "pool=max"]) == {"reset": False, "alpha": 0.25, "pool": "max"}
     with pytest.raises(UsageError, match="no pot setting 'nrom'"):
         settings_of(["nrom=2"])
 

@@ -3,6 +3,7 @@ question."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import re
@@ -101,7 +102,8 @@ def questions(path: str, book: str) -> list[Needle]:
 
 
 def _needle(entry: dict[str, Any], text: str) -> Needle:
-    return Needle(str(entry["id"]), "question", text, entry["question"], tuple(entry["answers"]))
+    name = entry.get("id") or hashlib.sha256(entry["question"].encode()).hexdigest()[:8]
+    return Needle(str(name), "question", text, entry["question"], tuple(entry["answers"]))
 
 
 def _pages(book: str) -> dict[int, str]:

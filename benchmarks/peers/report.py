@@ -18,6 +18,7 @@ from benchmarks.peers.supervise import Run
 from infinipot_cli.bench.plots import lengths_across, new_figure, powers_up, require_plots, save
 from infinipot_cli.bench.scoring import contains
 from infinipot_cli.bench.table import NOTHING, Table, as_text
+from infinipot_cli.errors import UsageError
 
 Line = dict[str, Any]
 
@@ -145,6 +146,8 @@ def report(results: Path, picture: Path | None) -> None:
     """Table, and picture if asked for."""
     require_plots(picture)
     lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    if len({json.dumps(line.get("settings"), sort_keys=True) for line in lines}) > 1:
+        raise UsageError(f"{results.name} holds runs with different settings", hint="give each its own --out")
     print(as_text(table(lines, results.name)), end="")
     if picture:
         plot(lines, picture)

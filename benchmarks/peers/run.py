@@ -211,8 +211,9 @@ class Bench:
 
 
 def _plain(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("seed", "capacity", "max_tokens", "threads", "set", "book", "questions", "time_limit", "memory_limit")
-    return {"settings": {name: getattr(options, name) for name in names}}
+    names = ("model", "seed", "capacity", "max_tokens", "threads", "set", "book", "questions")
+    limits = ("time_limit", "memory_limit")
+    return {"settings": {name: getattr(options, name) for name in (*names, *limits)}}
 
 
 def run_all(
