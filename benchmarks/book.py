@@ -27,6 +27,7 @@ from engine.models import load_model
 from engine.pot import Pot
 from engine.reader import Reader
 from engine.settings import GenerationSettings, PotSettings
+from infinipot_cli.bench.questions import SAYS_NOT
 from infinipot_cli.bench.scoring import contains
 from infinipot_cli.ingest import IngestOptions, Passage, open_sources
 from infinipot_cli.models import resolve
@@ -34,7 +35,6 @@ from infinipot_cli.prompts import Task, load_catalyst, load_task
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BOOK = EXAMPLES / "the-weight-of-albert-noon.pdf"
-SAYS_NOT = ("does not say", "not say", "not mentioned", "not stated", "does not mention")
 
 
 def passages(pages: Sequence[int] = ()) -> Iterator[Passage]:

@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.settings import PotSettings
+from infinipot_cli.bench.ablate import Wanted
 from infinipot_cli.bench.ablate_report import clustered, diagram, lines, make_table, paired
 from infinipot_cli.bench.curves import Bars, Lines
 from infinipot_cli.bench.harness import OUT_OF_MEMORY, Outcome
-from infinipot_cli.bench.questions import SAYS_NOT, Ask, Document, hidden, load_questions, pick
+from infinipot_cli.bench.questions import SAYS_NOT, Ask, Document, hidden, load_questions, make_cases, pick
 from infinipot_cli.bench.results import read_results
 from infinipot_cli.bench.sweeps import SWEEPS, Base, Row, Sweep, make_sweep, setup_of, setups_of
 from infinipot_cli.errors import UsageError
@@ -143,7 +144,9 @@ def test_json_lines_of_every_form(tmp_path: Path) -> None:
         },
         {"file": "book.txt", "question": "Who?", "accepted": ["Bob"]},
         {"document": "Red.", "question": "Where?", "answers": [], "answerable": False},
+        {"document": "Red.", "question": "When?", "accepted": 1820},
         {"document": "Prose to hide in.", "task": "prose", "asks": []},
+        {"context": "More of it.", "task": "prose"},
         {"document": "", "task": "chat", "asks": [{"question": "hello?", "accepted": ["hi"]}]},
     ]
     found = load(tmp_path / "q.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n")
@@ -154,9 +157,11 @@ def test_json_lines_of_every_form(tmp_path: Path) -> None:
         ("b?", ("2",), ""),
         ("Who?", ("Bob",), ""),
         ("Where?", SAYS_NOT, ""),
+        ("When?", ("1820",), ""),
     ]
+    assert [ask.answerable for ask in found.asks] == [True] * 5 + [False, True]
     texts = ["".join(document.pieces) for document in found.documents]
-    assert texts == ["Red.", "Blue.", "Two.", "Ann met Bob.\n", "Prose to hide in."]
+    assert texts == ["Red.", "Blue.", "Two.", "Ann met Bob.\n", "Prose to hide in.", "More of it."]
     assert found.asks[0].document is found.asks[5].document
     assert found.asks[1].document.group == "colours"
 
@@ -222,6 +227,33 @@ def test_kinds_pick_and_complain() -> None:
     with pytest.raises(UsageError, match="kind") as caught:
         pick(asks, None, ["strange"], 0)
     assert caught.value.hint == "kinds in the file: even, odd"
+
+
+def test_a_case_is_known_by_the_documents_that_it_is_hidden_among() -> None:
+    documents = [Document(f"d{number}", f"d{number}", ("text",)) for number in range(3)]
+
+    def name(among: Sequence[Document], fill: int | None) -> str:
+        return make_cases([Ask(documents[0], "Who?", ("x",), "")], among, fill, words, 8, 0)[0].id
+
+    assert name(documents[:2], 100) != name(documents, 100) == name(documents[::-1], 100)
+    assert name(documents[:2], None) == name(documents, None)
+
+
+@pytest.mark.parametrize("score", ["contained", "f1", "exact"])
+def test_where_the_document_does_not_say_only_saying_so_counts(score: str) -> None:
+    wanted = Wanted((), None, None, (), None, None, score, None)
+    document = Document("d", "d", ("text",))
+    asks = [Ask(document, "Who?", SAYS_NOT, "", answerable=False), Ask(document, "When?", ("in May",), "")]
+    missing, there = make_cases(asks, [document], None, words, 8, 0)
+    assert wanted.scorer("The document does not say.", missing) == 1
+    assert wanted.scorer("He did not.", missing) == 0
+    assert wanted.scorer("In May", there) == 1
+
+
+def test_parts_capacities_and_shares_are_told_apart_by_what_pots_keep_alone() -> None:
+    for name in ("parts", "capacity", "alpha"):
+        assert {row.setup.focus for row in make_sweep(name, BASE).rows} == {0}
+    assert {row.setup.focus for row in make_sweep("pooling", BASE).rows} == {None}
 
 
 def words(text: str) -> int:

@@ -273,6 +273,9 @@ def test_running_out_of_memory_is_an_outcome_and_other_errors_are_errors(tmp_pat
     assert [outcome.error for outcome in outcomes] == [None, "out of memory"]
     assert lines(out)[1]["error"] == "out of memory"
     assert cell(outcomes) == "OOM"
+    again = FakeWorkbench(answer=echo)
+    assert [outcome.error for outcome in go(make_cases(2), SETUPS[:1], out, again)] == [None, None]
+    assert len(again.asked) == 1  # what was too much then is tried again, and nothing else
     with pytest.raises(ZeroDivisionError):
         go(make_cases(1), workbench=FakeWorkbench(answer=lambda pot: (str(1 // 0),)))
 
@@ -341,6 +344,7 @@ def test_answers_are_judged_by_the_rules() -> None:
     assert first_number("12345", ("123",)) == first_number("none", ("1",)) == 0.0
     assert contains("The cat sat.", ["a cat"])
     assert not contains("concatenate", ["cat"])
+    assert not contains("", ["A", "?"])
     assert exact("The Cat!", ["cat"])
     assert token_f1("the red cat", ["cat red big"]) == pytest.approx(2 * 2 / 5)
 

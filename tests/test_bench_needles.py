@@ -177,6 +177,8 @@ def test_the_words_asked_for_are_the_most_frequent_ones(made: tuple[str, Request
         numbers = [int(number) for number in re.findall(r"(\d+)\. ", "".join(passages))]
         assert numbers == list(range(1, len(numbers) + 1))
     else:
+        stand = "".join(passages).split()
+        assert any(word in puzzle.accepted for word in stand[-len(stand) // 4 :])  # to the end, not early on only
         assert [word for word, _ in top[:-1]] == list(puzzle.accepted)
         assert "".join(passages).split().count(DOTS) > top[0][1]
 
@@ -298,6 +300,10 @@ def test_the_users_texts_are_read_in_order_and_named_by_what_is_in_them(tmp_path
     assert texts([str(folder)], IngestOptions()).name == one.name
     (folder / "2.txt").write_text("Another two.\n" * 10)
     assert texts([str(folder)], IngestOptions()).name != one.name
+    (folder / "1.txt").write_text("One sentence. " * 10_000)
+    long = texts([str(folder)], IngestOptions())
+    (folder / "2.txt").write_text("Another six.\n" * 10)
+    assert texts([str(folder)], IngestOptions()).name != long.name
 
 
 def test_texts_that_cannot_be_read_again_are_refused(tmp_path: Path) -> None:

@@ -124,6 +124,16 @@ def test_all_methods_get_the_same_documents_and_questions() -> None:
     assert [reading.pot.settings.method for reading in bench.readings] == ["cap", "recent", "streaming"] * 2
 
 
+def test_methods_beside_each_other_all_answer_from_all_of_the_pot() -> None:
+    alone, beside = Solver(), Solver()
+    reader = ("--model", "smollm2-135m-reader", "--lengths", "1k", "--trials", "1")
+    nih(*reader, "--method", "cap", bench=alone)
+    said = nih(*reader, "--method", "cap,recent", bench=beside).stdout
+    assert {made.focus for made in alone.generations} == {256}
+    assert {made.focus for made in beside.generations} == {None}
+    assert "all answers are written from all of the pot" in said
+
+
 def test_options_of_the_pot_and_the_wording_reach_the_reading() -> None:
     bench = Solver()
     nih(*SMALL, "--alpha", "0.25", "--catalyst", "cap-g", "--seed", "3", bench=bench)

@@ -127,6 +127,12 @@ def test_how_long_an_answer_may_be(folder: Path) -> None:
     assert asked == [(task.max_new_tokens, 0.0, task.one_line) for task in all_tasks().values()]
 
 
+def test_official_prompts_get_neither_the_focus_nor_the_doubt_that_go_with_another(folder: Path) -> None:
+    bench = answering("x")
+    longbench(folder, "--limit", "1", "--model", "smollm2-135m-reader", bench=bench)
+    assert {(made.focus, made.refusal) for made in bench.generations} == {(None, None)}
+
+
 # ------------------------------------------------------------------------------------------------- the run
 
 

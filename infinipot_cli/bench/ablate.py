@@ -16,6 +16,7 @@ from infinipot_cli.bench.harness import Case, Outcome, check_room
 from infinipot_cli.bench.options import BenchOptions, parse_length, parse_list
 from infinipot_cli.bench.plots import require_plots
 from infinipot_cli.bench.questions import QUESTIONS, Questions, load_questions, make_cases, pick
+from infinipot_cli.bench.results import require_out
 from infinipot_cli.bench.running import estimate, loaded, run_watched
 from infinipot_cli.bench.scoring import contains, exact, token_f1
 from infinipot_cli.bench.setups import wording
@@ -73,10 +74,12 @@ class Wanted:
         return cls(names, questions, document, chosen, count, tokens, score, needles)
 
     def scorer(self, answer: str, case: Case) -> float:
-        """By --score for questions of a file, by the task's own rule for needles."""
-        if case.labels["task"] == QUESTIONS:
-            return float(SCORES[self.score](answer, case.accepted))
-        return nih.score(answer, case)
+        """By --score for questions of a file that the document answers, by whether it says so for others, by the task's
+        own rule for needles."""
+        if case.labels["task"] != QUESTIONS:
+            return nih.score(answer, case)
+        rule = SCORES[self.score] if case.labels["answerable"] else contains
+        return float(rule(answer, case.accepted))
 
 
 def measure_ablate(
@@ -85,6 +88,7 @@ def measure_ablate(
     """Run the benchmark, or with --dry-run estimate it; write tables, JSON and picture."""
     task = wording(app, bench)
     require_plots(bench.plot)
+    require_out(bench.out)
     questions = None
     if wanted.questions is not None:
         questions = load_questions(wanted.questions, wanted.document, ingest_options(inputs))

@@ -19,7 +19,7 @@ from infinipot_cli.bench.haystack import Haystack, Repeated, novel, texts
 from infinipot_cli.bench.needles import TASKS, Request
 from infinipot_cli.bench.options import BenchOptions, parse_length, parse_list
 from infinipot_cli.bench.plots import require_plots
-from infinipot_cli.bench.results import Results, digest
+from infinipot_cli.bench.results import Results, digest, require_out
 from infinipot_cli.bench.running import estimate, loaded
 from infinipot_cli.bench.setups import wording
 from infinipot_cli.errors import ExitCode, InputError, UsageError
@@ -155,6 +155,7 @@ def measure_analyse(
     """Run the analysis, or with --dry-run estimate it; write tables, JSON and picture."""
     task = wording(app, bench)
     require_plots(bench.plot)
+    require_out(bench.out)
     ways = make_ways(app, pot, app.workbench.facts(model).entry_bytes or 1)
     if bench.dry_run:
         counter = app.workbench.counter(model, app.chosen("model"), app.terminal.say)

@@ -244,11 +244,13 @@ def run_all(
     seed: int = 0,
     about: Mapping[str, Any] | None = None,
     watch: Watch | None = None,
+    taught: bool = True,
 ) -> list[Outcome]:
     """Every case under every setup, in the order of the cases; each outcome a line of ``out`` as soon as it is known.
 
     Answers are written from as many entries and with as much doubt as suits task and model, and repeat themselves as
-    little as the task says, unless ``generation`` or the setup says it.
+    little as the task says, unless ``generation`` or the setup says it. Where the wording is not the one that the model
+    was ``taught``, its own focus and doubt are left out.
     ``bench`` is the benchmark's name and ``about`` whatever else its outcomes depend on; both are part of what an
     outcome is known by. Outcomes that ``out`` holds already, of the same case, setup, wording, model and version,
     are taken from there. Raises UsageError for a file that holds something else than results, or for two cases of
@@ -256,10 +258,10 @@ def run_all(
     """
     generation = replace(
         generation,
-        focus=generation.focus or usual_focus(task, session.name),
+        focus=generation.focus or (usual_focus(task, session.name) if taught else task.focus),
         no_repeat=generation.no_repeat or task.no_repeat,
         avoid=generation.avoid or task.avoid,
-        refusal=generation.refusal or refusal(usual_doubt(task, session.name)),
+        refusal=generation.refusal or (refusal(usual_doubt(task, session.name)) if taught else None),
     )
     _require_distinct("cases", [case.id for case in cases])
     _require_distinct("setups", [setup.name for setup in setups])
@@ -326,9 +328,10 @@ class _Loop:
         for case in cases:
             key = self._key(case, setup)
             known = self.results.known(key)
-            if known is not None:
+            if known is not None and not known["error"]:  # memory that ran out may be there now
                 outcome = Outcome.from_dict(known)
             else:
+                known = None
                 self.watch.begin(case, setup)
                 outcome = self._run(case, setup, key)
                 self.results.add(outcome.to_dict())

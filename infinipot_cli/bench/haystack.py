@@ -31,8 +31,8 @@ _SENTENCE_END = re.compile(r"[.!?…]['\"’”)\]]*\s+|[。！？]\s*|\n+")
 _WORD_END = re.compile(r"\s+")
 #: A sentence that leaves more tokens than this unused is cut within.
 _SLACK = 64
-#: Characters of the user's text that its name is made of, and pieces whose token counts are kept.
-_MARKED, _REMEMBERED = 1 << 16, 2048
+#: Pieces whose token counts are kept.
+_REMEMBERED = 2048
 
 
 class Haystack(Protocol):
@@ -105,14 +105,9 @@ def texts(names: Sequence[str], options: IngestOptions) -> Texts:
         if Path(name).is_file() and (not _is_regular(name) or is_pot(name)):
             raise InputError(f"{name} is no document that can be read again and again")
     found = Texts("", tuple(names), options)
-    digest, left = hashlib.sha256(), _MARKED
+    digest = hashlib.sha256()
     for text in found._once():
-        digest.update(text[:left].encode("utf-8", "replace"))
-        left -= len(text)
-        if left <= 0:
-            break
-    sizes = [Path(name).stat().st_size for name in names if Path(name).is_file()]
-    digest.update(repr(sizes).encode())
+        digest.update(text.encode("utf-8", "replace"))
     label = "+".join(Path(name).name for name in names)
     return Texts(f"{label}~{digest.hexdigest()[:8]}", tuple(names), options)
 

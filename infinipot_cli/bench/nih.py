@@ -238,7 +238,10 @@ def table(wanted: Wanted, model: Mapping[str, Any], setups: Sequence[Setup], out
     for row in rows:
         cells = [cell(_select(outcomes, *row, length)) for length in wanted.lengths]
         made.add(*(text(row) for _, text in several), *cells, cell(_select(outcomes, *row, None), spread=True))
-    made.notes.append(f"per cent found; {show_count(wanted.trials, 'trial')} per cell, documents of so many tokens")
+    each = f"{show_count(wanted.trials, 'trial')} of each task, length and depth"
+    made.notes.append(f"per cent found; {each}, documents of so many tokens")
+    if len(setups) > 1:
+        made.notes.append("of several methods, all answers are written from all of the pot")
     return made
 
 

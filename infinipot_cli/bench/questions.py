@@ -58,6 +58,7 @@ class Ask:
     question: str
     accepted: tuple[str, ...]
     kind: str
+    answerable: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class _Loader:
         if not isinstance(row, Mapping):
             raise UsageError(f"{where} is no mapping of names to values")
         if row.get("task", "question") != "question":
-            if isinstance(text := row.get("document"), str) and text.strip():
+            if isinstance(text := row.get("document", row.get("context")), str) and text.strip():
                 self._inline(text, row)
             return
         document = self._document_of(row, where)
@@ -100,7 +101,8 @@ class _Loader:
         if not isinstance(several, list) or not all(isinstance(ask, Mapping) for ask in several):
             raise UsageError(f"{where}: asks must be a list of questions")
         for ask in several:
-            yield Ask(document, *_question(ask, where), str(ask.get("kind") or row.get("kind") or ""))
+            kind = str(ask.get("kind") or row.get("kind") or "")
+            yield Ask(document, *_question(ask, where), kind, ask.get("answerable") is not False)
 
     def _document_of(self, row: Mapping[str, Any], where: str) -> Document:
         text = row.get("document", row.get("context"))
@@ -167,7 +169,8 @@ def _question(ask: Mapping[str, Any], where: str) -> tuple[str, tuple[str, ...]]
     if not isinstance(question, str) or not question.strip():
         raise UsageError(f"{where} has no question")
     accepted = ask.get("accepted", ask.get("answers", []))
-    answers = tuple(str(answer) for answer in ([accepted] if isinstance(accepted, str) else accepted or []))
+    several = accepted if isinstance(accepted, list) else [] if accepted is None else [accepted]
+    answers = tuple(str(answer) for answer in several)
     if ask.get("answerable") is False:
         return question, answers or SAYS_NOT
     if not any(answer.strip() for answer in answers):
@@ -250,14 +253,22 @@ def make_cases(
     seed: int,
 ) -> list[Case]:
     """A case for each question, its document alone or hidden in ``fill`` tokens; ``most`` bounds answers' tokens."""
-    return [_case(ask, documents, fill, count, most, seed) for ask in asks]
+    among = _digest(sorted(document.name for document in documents))
+    return [_case(ask, documents, among, fill, count, most, seed) for ask in asks]
 
 
 def _case(
-    ask: Ask, documents: Sequence[Document], fill: int | None, count: Callable[[str], int], most: int, seed: int
+    ask: Ask,
+    documents: Sequence[Document],
+    among: str,
+    fill: int | None,
+    count: Callable[[str], int],
+    most: int,
+    seed: int,
 ) -> Case:
+    """``among`` names the ``documents`` that lend their paragraphs."""
     document = ask.document
-    where = document.name if fill is None else f"{document.name} in {fill} tokens, seed {seed}"
+    where = document.name if fill is None else f"{document.name} in {fill} tokens of {among}, seed {seed}"
 
     def text() -> Iterable[str]:
         return document.pieces if fill is None else hidden(document, documents, fill, count, seed)
@@ -268,7 +279,14 @@ def _case(
         document=text,
         question=ask.question,
         accepted=ask.accepted,
-        labels={"task": QUESTIONS, "kind": ask.kind, "document": document.name, "fill": fill or 0, "seed": seed},
+        labels={
+            "task": QUESTIONS,
+            "kind": ask.kind,
+            "answerable": int(ask.answerable),
+            "document": document.name,
+            "fill": fill or 0,
+            "seed": seed,
+        },
         text=where,
         max_new_tokens=most,
         tokens=max(length, fill or 0),

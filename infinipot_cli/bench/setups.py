@@ -23,7 +23,12 @@ def wording(app: App, bench: BenchOptions) -> Task:
 
 
 def make_setups(app: App, pot: PotOptions, task: Task, entry_bytes: int) -> list[Setup]:
-    """One setup for every method in ``--method a,b,c``, all else the same. Raises UsageError or SettingsError."""
+    """One setup for every method in ``--method a,b,c``, all else the same. Raises UsageError or SettingsError.
+
+    Only some methods let a question decide what an answer is written from, so of several all answers are written from
+    all of the pot.
+    """
     catalyst = load_catalyst(pot.catalyst or task.catalyst, app.terminal.environ).text
     names = parse_list(pot.method, "--method", METHODS)
-    return [Setup(name, pot_settings(replace(pot, method=name), entry_bytes), catalyst) for name in names]
+    focus = None if len(names) == 1 else 0
+    return [Setup(name, pot_settings(replace(pot, method=name), entry_bytes), catalyst, focus) for name in names]

@@ -14,7 +14,7 @@ from infinipot_cli.bench.harness import Setup
 from infinipot_cli.bench.haystack import Filler, Haystack, Repeated, novel, texts
 from infinipot_cli.bench.options import BenchOptions, parse_lengths
 from infinipot_cli.bench.plots import require_plots
-from infinipot_cli.bench.results import Results, digest
+from infinipot_cli.bench.results import Results, digest, require_out
 from infinipot_cli.bench.running import loaded
 from infinipot_cli.bench.setups import make_setups, wording
 from infinipot_cli.bench.speed import Plan, Timing, time_all
@@ -59,6 +59,7 @@ def measure_speed(
     """Run the benchmark, or with --dry-run estimate it; write table, JSON and picture."""
     task, after = _wording(app, bench)
     require_plots(bench.plot)
+    require_out(bench.out)
     stack = make_text(wanted.text, inputs)
     setups = make_setups(app, pot, task, app.workbench.facts(model).entry_bytes or 1)
     if bench.dry_run:

@@ -64,6 +64,11 @@ class _Choice:
     focus: int | None = None
 
 
+#: Only some methods let a question decide what an answer is written from, so where methods stand beside each other all
+#: answers are written from all of the pot.
+_ALL = 0
+
+
 def make_sweep(name: str, base: Base) -> Sweep:
     """The sweep of that name. Raises UsageError where the base and the sweep do not go together."""
     title, note, make = SWEEPS[name]
@@ -103,10 +108,10 @@ def _catalysts(base: Base) -> Iterator[_Choice]:
 
 
 def _alpha(base: Base) -> Iterator[_Choice]:
-    yield _Choice("without CaP, NuC", _with(base, method="recent"), base.catalyst)
+    yield _Choice("without CaP, NuC", _with(base, method="recent"), base.catalyst, _ALL)
     for alpha in _ALPHAS:
         hint = {0.0: " (CaP only)", 1.0: " (NuC only)"}.get(alpha, "")
-        yield _Choice(f"{100 * alpha:.0f} %{hint}", _with(base, method="infinipot", alpha=alpha), base.catalyst)
+        yield _Choice(f"{100 * alpha:.0f} %{hint}", _with(base, method="infinipot", alpha=alpha), base.catalyst, _ALL)
 
 
 def _parts(base: Base) -> Iterator[_Choice]:
@@ -118,7 +123,7 @@ def _parts(base: Base) -> Iterator[_Choice]:
         ("without CR-RoPE", "infinipot", False),
         ("without CR-RoPE, CaP, NuC", "recent", False),
     ):
-        yield _Choice(label, _with(base, method=method, reset=reset), base.catalyst)
+        yield _Choice(label, _with(base, method=method, reset=reset), base.catalyst, _ALL)
 
 
 def _capacity(base: Base) -> Iterator[_Choice]:
@@ -127,7 +132,7 @@ def _capacity(base: Base) -> Iterator[_Choice]:
     for capacity in _CAPACITIES:
         settings = _with(base, capacity=capacity, distilled=max(round(share * capacity), 1))
         for method in dict.fromkeys(("truncate", base.settings.method)):
-            yield _Choice(f"{method} {capacity:,}", replace(settings, method=method), base.catalyst)
+            yield _Choice(f"{method} {capacity:,}", replace(settings, method=method), base.catalyst, _ALL)
 
 
 def _partner(label: str) -> str | None:

@@ -201,11 +201,14 @@ def document(listing: Listing, tokens: int, count: Count, chance: random.Random)
 
 
 def _items(listing: Listing, room: int, count: Count, chance: random.Random) -> int:
-    """How many words take about ``room`` tokens, from the mean of a sample of them."""
+    """How many words take about ``room`` tokens, from the mean of a sample of those that the plan would have."""
     items = max(room // 4, 1)
     for _ in range(3):  # numbers of more digits take more tokens, so the mean depends on the answer
-        places = [chance.randrange(items) for _ in range(_SAMPLE)]
-        text = "".join(listing.item(place, listing.word(place)) for place in places)
+        plan = listing.plan(items)
+        places = [chance.randrange(plan.total) for _ in range(_SAMPLE)]
+        numbers = [plan.number(chance.randrange(plan.total)) for _ in range(_SAMPLE)]
+        drawn = zip(places, map(listing.word, numbers), strict=True)
+        text = "".join(listing.item(place, word) for place, word in drawn)
         items = max(int(room * _SAMPLE / max(count(text), 1)), 1)
     return items
 

@@ -14,6 +14,7 @@ from infinipot_cli.bench.longbench.session import literal
 from infinipot_cli.bench.longbench.tasks import LongTask, all_tasks
 from infinipot_cli.bench.options import ResultOptions, parse_list
 from infinipot_cli.bench.plots import require_plots
+from infinipot_cli.bench.results import require_out
 from infinipot_cli.bench.running import Watcher, estimate, loaded
 from infinipot_cli.bench.setups import make_setups
 from infinipot_cli.bench.table import show
@@ -50,6 +51,7 @@ def measure_longbench(
     from infinipot_cli.local import is_offline
 
     require_plots(results.plot)
+    require_out(results.out)
     setups = _setups(app, pot, wanted.tasks, app.workbench.facts(model).entry_bytes or 1)
     parts = _parts(app, wanted, is_offline(model), results.seed)
     if results.dry_run:
@@ -127,6 +129,7 @@ def _run_part(
         scorer=part.score,
         seed=results.seed,
         watch=watcher,
+        taught=False,
     )
 
 
