@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from ingest_documents import file_source, make_pdf, stream_source, text_of
 from pypdf import PdfReader, PdfWriter
 
@@ -75,8 +77,34 @@ def test_what_repeats_by_chance_is_no_running_line() -> None:
     ]
     lines = RunningLines(tables)
     assert [lines.strip(*page) for page in tables] == [text for _, text in tables]
+    bills = [
+        (page, f"Invoice No. {page * 37 % 91}\n{WORDS[page]}\nof {page} things\nThank you\nTotal: {page * page} EUR")
+        for page in range(1, 9)
+    ]
+    lines = RunningLines(bills)
+    assert [lines.strip(*bill) for bill in bills] == [text.replace("Thank you\n", "") for _, text in bills]
     few = [(1, "Same\nx"), (2, "Same\ny")]
     assert RunningLines(few).strip(*few[0]) == "Same\nx"
+
+
+@given(
+    st.integers(0, 300),
+    st.integers(1900, 2100),
+    st.sampled_from(["{page} of 40", "Report {year}, page {page}", "{year}/{page}"]),
+)
+def test_numbers_that_count_with_the_pages_run_and_others_stay_as_they_are(first: int, year: int, form: str) -> None:
+    head = [form.format(page=first + page, year=year) for page in range(8)]
+    texts = [(page, f"{head[page]}\n{WORDS[page]}\nmiddle {page * 7}\n{WORDS[-page]}\nend") for page in range(8)]
+    lines = RunningLines(texts)
+    assert [lines.strip(*text) for text in texts] == [
+        f"{WORDS[page]}\nmiddle {page * 7}\n{WORDS[-page]}" for page in range(8)
+    ]
+
+
+def test_a_page_may_be_one_long_word() -> None:
+    cleaner = PageCleaner()
+    cleaner.learn("a" * 20_000)
+    assert cleaner.clean("a" * 20_000 + "\ufffeb") == "a" * 20_000 + "b\n"
 
 
 def test_samples_spread_over_the_book_in_pairs() -> None:
@@ -200,6 +228,10 @@ def test_bombs_are_refused_before_pdfium_sees_them(
     bomb = one_stream(tmp_path / "bomb.pdf", filters, pack(b"q " * (9 << 20)))
     with pytest.raises(InputError, match="decompression bomb"):
         file_source(bomb)
+    hidden = bomb.read_bytes().replace(b"/Filter", b"/X/Image" + b" " * 3000 + b"/Filter", 1)
+    (tmp_path / "hidden.pdf").write_bytes(hidden)
+    with pytest.raises(InputError, match="decompression bomb"):
+        file_source(tmp_path / "hidden.pdf")
 
 
 def test_several_threads_may_read(tmp_path: Path) -> None:

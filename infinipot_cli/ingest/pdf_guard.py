@@ -24,7 +24,9 @@ MAX_STREAM_RATIO = 250
 _RATIO_FREE = 1 << 20
 _STREAM = re.compile(rb"(?<!end)stream\r?\n")
 _FILTER = re.compile(rb"/(FlateDecode|Fl|ASCII85Decode|A85|ASCIIHexDecode|AHx)\b")
-_DICTIONARY_BYTES = 2048
+_PICTURE = re.compile(rb"/Subtype\s*/Image\b")
+_DICTIONARY_BYTES = 1 << 16
+_ZLIB = b"\x78"
 _STEP = 1 << 16
 
 
@@ -34,11 +36,18 @@ def refuse_bombs(path: Path) -> None:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for match in _STREAM.finditer(data):
-            before = data[max(0, match.start() - _DICTIONARY_BYTES) : match.start()]
-            dictionary = before[before.rfind(b"obj") + 3 :]
+            dictionary = _dictionary(data, match.start())
             filters = [name.decode() for name in _FILTER.findall(dictionary)]
-            if filters and b"/Image" not in dictionary:
+            if not filters and data[match.end() : match.end() + 1] == _ZLIB:
+                filters = ["FlateDecode"]  # whatever its dictionary says, or wherever it stands
+            if filters and not _PICTURE.search(dictionary):
                 _check(data, match.end(), filters)
+
+
+def _dictionary(data: mmap.mmap, end: int) -> bytes:
+    """What stands between the beginning of an object and its stream at ``end``; nothing where that is far away."""
+    begin = data.rfind(b"obj", max(0, end - _DICTIONARY_BYTES), end)
+    return data[begin + 3 : end] if begin >= 0 else b""
 
 
 def _check(data: mmap.mmap, start: int, filters: list[str]) -> None:

@@ -6,8 +6,9 @@ import re
 
 _HYPHEN = "\ufffe"
 """What PDFium puts for a hyphen at a line end, having joined the two lines already."""
-_MARKED = re.compile(rf"([\w-]*){_HYPHEN}([\w-]*)")
-_COMPOUND = re.compile(r"\w+(?:-\w+)+")
+# Both begin at a word's beginning only: from every letter on, a page that is one long word would take hours.
+_MARKED = re.compile(rf"(?<![\w-])([\w-]*){_HYPHEN}([\w-]*)")
+_COMPOUND = re.compile(r"\b\w+(?:-\w+)+")
 _MAX_COMPOUNDS = 20_000
 _CONTROLS = dict.fromkeys([*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0), 0xAD, 0xFEFF])
 # Only these: normalising all of the text would change formulas and superscripts.

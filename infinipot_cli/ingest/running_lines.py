@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, combinations
 
 _SHARE = 0.6
 _LEAST_PAGES = 3
 _EDGE_LINES = 2
-_DIGITS = re.compile(r"\d+")
+_NUMBER = re.compile(r"(\d+)")
+_MOST_NUMBERS = 4
+_WORD_LETTERS = 3
 
 
 def sample_pages(pages: int, size: int = 40) -> list[int]:
@@ -24,15 +27,17 @@ def sample_pages(pages: int, size: int = 40) -> list[int]:
 class RunningLines:
     """The running lines of a book, learnt from some of its pages.
 
-    A line runs if, digits folded, it is among the first or last two on more than 60 % of the pages, or of the
-    odd ones, or of the even ones. A line without words (12, 3/40) must also count with the pages, so that
-    rows of figures are not taken for page numbers.
+    A line runs if it is among the first or last two on more than 60 % of the pages, or of the odd ones, or of the
+    even ones, with the same numbers or with numbers that count with the pages: those of invoices do neither. In a line
+    without words (12, 3/40) one must count, so that rows of figures are not taken for page numbers.
     """
 
     def __init__(self, sample: Iterable[tuple[int, str]]) -> None:
         """``sample``: page numbers and texts."""
         keys = [
-            (page, {_key(line, page) for line in _edges(text.split("\n")).values()}) for page, text in sample if text
+            (page, {key for line in _edges(text.split("\n")).values() for key in _keys(line, page)})
+            for page, text in sample
+            if text
         ]
         self._everywhere = _frequent([found for _, found in keys])
         self._by_parity = tuple(_frequent([found for page, found in keys if page % 2 == parity]) for parity in (0, 1))
@@ -44,7 +49,7 @@ class RunningLines:
         if not running:
             return text
         lines = text.split("\n")
-        drop = {index for index, line in _edges(lines).items() if _key(line, page) in running}
+        drop = {index for index, line in _edges(lines).items() if _keys(line, page) & running}
         kept = "\n".join(line for index, line in enumerate(lines) if index not in drop)
         if not kept.strip():
             return text
@@ -58,13 +63,25 @@ def _edges(lines: list[str]) -> dict[int, str]:
     return {index: lines[index] for index in filled[:_EDGE_LINES] + filled[-_EDGE_LINES:]}
 
 
-def _key(line: str, page: int) -> str:
-    """What a line looks like on every page it runs on."""
-    folded = _DIGITS.sub("#", " ".join(line.casefold().split()))
-    number = _DIGITS.search(line)
-    if number is None or sum(char.isalpha() for char in folded) >= 3:
-        return folded
-    return f"{folded} at page{int(number[0][:9]) - page:+d}"
+def _keys(line: str, page: int) -> set[str]:
+    """What a line may look like on every page it runs on: each number as it stands, or as it counts with the pages."""
+    words = " ".join(line.casefold().split())
+    parts = _NUMBER.split(words)
+    numbers = range(1, len(parts), 2)[:_MOST_NUMBERS]
+    fixed = not numbers or sum(char.isalpha() for char in words) >= _WORD_LETTERS
+    keys = {words} if fixed else set()
+    for counting in _some(numbers):
+        keys.add("".join(_from_page(part, page) if at in counting else part for at, part in enumerate(parts)))
+    return keys
+
+
+def _some(places: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every choice of at least one of the places."""
+    return chain.from_iterable(combinations(places, size) for size in range(1, len(places) + 1))
+
+
+def _from_page(number: str, page: int) -> str:
+    return f" page{int(number[:9]) - page:+d} "
 
 
 def _frequent(pages: list[set[str]]) -> set[str]:
