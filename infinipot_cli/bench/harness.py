@@ -12,6 +12,7 @@ follow each other and differ in ``focus`` alone share a pot as well.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -133,10 +134,11 @@ class Unwatched:
 
 @dataclass
 class Held:
-    """A pot that has read a case's document, and what reading it took."""
+    """A pot that has read a case's document, and what that took; ``waited``: seconds more until a GPU was done."""
 
     pot: Any
     stats: Stats
+    waited: float = 0.0
 
 
 def read_case(session: Session, case: Case, setup: Setup, task: Task, watch: Watch | None = None) -> Held:
@@ -149,7 +151,9 @@ def read_case(session: Session, case: Case, setup: Setup, task: Task, watch: Wat
         reading.read(passage, offset=offset, place=1, source=0, lines=False)
         offset += len(passage)
         watch.reading(reading.stats)
-    return Held(reading.finish(), reading.stats)
+    pot, began = reading.finish(), time.perf_counter()
+    session.gauge().wait()
+    return Held(pot, reading.stats, time.perf_counter() - began)
 
 
 def _catalyst_ids(framing: Framing, case: Case, setup: Setup, task: Task) -> list[int]:
@@ -190,7 +194,7 @@ def run_case(
         answer_tokens=len(result.token_ids),
         stop_reason=result.stop_reason,
         seconds={
-            "reading": stats.seconds_reading,
+            "reading": stats.seconds_reading + held.waited,
             "distilling": stats.seconds_distilling,
             "first_token": result.seconds_prompt,
             "writing": result.seconds_writing,
