@@ -11,6 +11,7 @@ import torch
 from engine.places import pack_place as pack_place
 from engine.places import unpack_place as unpack_place
 from engine.pot import Batch
+from engine.wellformed import well_formed
 
 
 def _template_markup(tokenizer: Any) -> re.Pattern[str] | None:
@@ -38,6 +39,7 @@ class Encoder:
         """Ids and the character offset in ``text`` where each begins. ``markup`` allows control tokens."""
         if not text:
             return [], []
+        text = well_formed(text)
         if not self.tokenizer.is_fast:
             return self._slow(text, markup)
         if not markup and self._markup is not None and self._markup.search(text):
@@ -46,6 +48,7 @@ class Encoder:
 
     def encode_ahead(self, text: str) -> list[int]:
         """Ids of template text that a word will follow: white space at its end is cut as it is before a word."""
+        text = well_formed(text)
         if not text or not self.tokenizer.is_fast:
             return self._slow(text, markup=True)[0]
         ids, spans = self._fast(f"{text}a", markup=True)

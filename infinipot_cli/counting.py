@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ModelError
+from engine.wellformed import well_formed
 from infinipot_cli import models
 from infinipot_cli.options import ModelOptions
 from infinipot_cli.workbench import Counter, Report
@@ -42,7 +43,7 @@ class ModelCounter:
         self.name = f"the tokenizer of {name}"
 
     def count(self, text: str) -> int:
-        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        return len(self._tokenizer.encode(well_formed(text), add_special_tokens=False).ids)
 
 
 def open_counter(options: ModelOptions, own: bool, offline: bool, report: Report) -> Counter:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from engine.errors import PotDamaged
+from engine.wellformed import well_formed
 from infinipot_cli.errors import InputError, UsageError
 from infinipot_cli.ingest import PeekableStream, is_pot
 from infinipot_cli.terminal import Terminal
@@ -62,7 +63,7 @@ def plan_question(terminal: Terminal, words: Sequence[str]) -> Plan:
         raise UsageError(f"the question is missing: {question} is a file", hint=_LAST)
     if not names and not terminal.piped:
         raise UsageError("there is nothing to read", hint=f'name a file: infinipot ask FILE "{question}"')
-    return plan_sources(terminal, names, _clean(question), empty_hint=f"`{question}` was taken for the question")
+    return plan_sources(terminal, names, well_formed(question), empty_hint=f"`{question}` was taken for the question")
 
 
 def plan_sources(
@@ -135,8 +136,3 @@ def _exists(name: str) -> bool:
         return Path(name).exists()
     except (OSError, ValueError):  # a long question is no file name
         return False
-
-
-def _clean(text: str) -> str:
-    """A question whose stray bytes, in no encoding, are replaced: tokenizers refuse them."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

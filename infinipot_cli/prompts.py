@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.wellformed import well_formed
 from infinipot_cli.errors import UsageError
 from infinipot_cli.folders import user_prompts
 from infinipot_cli.strict_yaml import Item, StrictFile
@@ -180,6 +181,7 @@ class _Reader:
             raise UsageError(f"{self.file.path}: `{key}` is missing")
         if not isinstance(item.value, str) or not item.value:
             raise self.file.fault(item, f"{key} must be text")
+        self._require_whole_characters(key, item, item.value)
         return item.value
 
     def _name(self) -> str:
@@ -217,7 +219,12 @@ class _Reader:
             return ()
         if not isinstance(item.value, list) or not all(isinstance(part, str) and part.strip() for part in item.value):
             raise self.file.fault(item, f"{name} must be a list of phrases")
+        self._require_whole_characters(name, item, "".join(item.value))
         return tuple(item.value)
+
+    def _require_whole_characters(self, name: str, item: Item, text: str) -> None:
+        if well_formed(text) != text:
+            raise self.file.fault(item, f"{name} holds half of a surrogate pair", hint="write the character itself")
 
     def _temperature(self, item: Item | None) -> float | None:
         if item is None:

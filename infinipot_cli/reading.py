@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.wellformed import well_formed
 from infinipot_cli.ingest import IngestOptions, Source, Sources, open_sources
 from infinipot_cli.interrupts import Interrupts
 from infinipot_cli.options import InputOptions
@@ -55,7 +56,8 @@ def open_plan(plan: Plan, inputs: InputOptions) -> Sources:
 
 def header(name: str, first: bool) -> str:
     """The line that tells the model which of several files begins."""
-    return f"=== {name} ===\n" if first else f"\n\n=== {name} ===\n"
+    line = f"=== {well_formed(name)} ===\n"
+    return line if first else f"\n\n{line}"
 
 
 def total_bytes(names: tuple[str, ...]) -> int | None:

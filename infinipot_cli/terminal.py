@@ -49,9 +49,9 @@ class Terminal:
         if sys.stdout is None:
             raise UsageError("stdout is closed, so there is nowhere to put the answer")
         stderr = sys.stderr if sys.stderr is not None else open(os.devnull, "w")  # noqa: SIM115, PTH123
-        for stream in (sys.stdout, stderr):
+        for stream in (sys.stdin, sys.stdout, stderr):
             if hasattr(stream, "reconfigure"):
-                # A letter that the terminal's encoding lacks must not end the run.
+                # A letter that the terminal's encoding lacks, or a stray byte typed, must not end the run.
                 stream.reconfigure(errors="replace")
         stdin = sys.stdin.buffer if sys.stdin is not None else None
         typed = stdin is not None and sys.stdin.isatty()

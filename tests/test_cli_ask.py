@@ -88,6 +88,14 @@ def test_several_files_are_told_apart_and_counted_apart(tmp_path: Path, book: Pa
     assert [passage[3] for passage in reading.passages] == [0, 1]
 
 
+def test_names_in_no_encoding_reach_the_model_as_whole_characters(tmp_path: Path, book: Path) -> None:
+    odd = tmp_path / "caf\udce9.txt"
+    odd.write_text("six seven")
+    bench = FakeWorkbench()
+    assert invoke("ask", "-q", book, odd, "Who?", bench=bench).code == 0
+    assert bench.readings[0].asides[1] == f"\n\n=== {tmp_path}/caf\ufffd.txt ===\n"
+
+
 def test_a_folder_is_read_and_what_was_skipped_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("alpha")
     (tmp_path / "b.bin").write_bytes(bytes(range(256)) * 8)

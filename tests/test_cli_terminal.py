@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,6 +116,18 @@ def test_chat_at_a_prompt(spawn: Spawn, tmp_path: Path) -> None:
     child.expect("Ctrl-D")
     child.expect("> ")
     child.sendline("When?")
+    child.expect("word39")
+    child.expect("> ")
+    child.sendeof()
+    assert finish(child) == 0
+
+
+def test_a_stray_byte_typed_does_not_end_the_chat(spawn: Spawn, tmp_path: Path) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("one two")
+    child = spawn("chat", short)
+    child.expect("> ")
+    os.write(child.fileno(), b"Caf\xe9?\r")
     child.expect("word39")
     child.expect("> ")
     child.sendeof()

@@ -65,6 +65,11 @@ def test_the_models_own_tokenizer_by_wish(model: str) -> None:
     assert said == []
 
 
+def test_half_a_surrogate_pair_is_counted(model: str) -> None:
+    counter = local.LocalWorkbench().counter(ModelOptions(model=model), own=True, report=lambda line: None)
+    assert counter.count("x \ud800 y") == 3
+
+
 def test_without_tiktokens_vocabulary_the_model_counts_and_says_so(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "_tiktoken", lambda: None)
     monkeypatch.setattr(models, "is_local", lambda name: False)

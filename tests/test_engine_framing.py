@@ -207,6 +207,13 @@ def test_tokens_know_where_they_stand(text: str, offset: int) -> None:
         assert "\ufffd" in piece or text.startswith(piece, begin)
 
 
+@pytest.mark.parametrize("make", [*TOKENIZERS.values(), ByT5Tokenizer])
+def test_half_a_surrogate_pair_is_one_unknown_character(make: Any) -> None:
+    encoder = Encoder(make())
+    assert encoder.encode("a \ud800\udfff b") == encoder.encode("a \ufffd\ufffd b")
+    assert encoder.encode_ahead("a \udce9 b") == encoder.encode_ahead("a \ufffd b")
+
+
 @given(text=TEXT, kind=st.sampled_from(["metaspace", "prepend"]))
 def test_sentencepiece_tokens_know_where_they_stand(text: str, kind: str) -> None:
     tokenizer = TOKENIZERS[kind]()

@@ -105,6 +105,8 @@ def test_any_text_around_the_document_comes_back(around: str, question: str) -> 
         (TASK + 'prompt: "{document}"\nvariants:\n  a: {question: x}\n', "line 5"),
         (TASK + 'prompt: "{document}{question}"\nvariants:\n  a: {text: x}\n', "unknown key 'text' in a"),
         (TASK + 'prompt: "{document}{question}"\nvariants:\n  a: {}\n', "`question` is missing"),
+        (TASK + 'prompt: "{document} \\ud800"\n', "line 5: prompt holds half of a surrogate pair"),
+        (TASK + 'prompt: "{document}"\ndefaults:\n  avoid: ["\\ud800"]\n', "line 7: avoid holds half"),
         (TASK, "`prompt` is missing"),
         (TASK + "prompt: 3\n", "line 5: prompt must be text"),
         ("kind: poem\n", "line 1: kind must be catalyst or task"),
