@@ -8,9 +8,9 @@ from typing import Any
 from infinipot_cli.dryrun import dry_run
 from infinipot_cli.errors import ExitCode, InfinipotError, InputError, UsageError, exit_code
 from infinipot_cli.flow import Run
-from infinipot_cli.ingest import Source, open_sources
+from infinipot_cli.ingest import Source
 from infinipot_cli.plan import Plan
-from infinipot_cli.reading import Feed, ingest_options
+from infinipot_cli.reading import Feed, open_each
 from infinipot_cli.wiring import App
 from infinipot_cli.wishes import Options, Wish
 from infinipot_cli.workbench import Generation
@@ -58,13 +58,16 @@ def _each(run: Run, command: str, plan: Plan, wish: Wish) -> ExitCode:
 
 
 def _sources(run: Run, plan: Plan) -> Iterator[tuple[str, Source | InputError]]:
-    """Every document, or what is wrong with it; one bad name does not hide the next."""
-    for name in plan.names:
+    """Every document, or what is wrong with it; says which files of a folder were left out."""
+    for name, sources in open_each(plan, run.options.inputs):
         try:
-            for source in open_sources([name], ingest_options(run.options.inputs), plan.stdin):
+            for source in sources:
                 yield source.name, source
         except InputError as error:
             yield name, error
+        run.progress.stop()
+        for text in sources.skipped:
+            run.terminal.warn(f"skipped {text}")
 
 
 def _one(run: Run, command: str, source: Source, wish: Wish) -> ExitCode:

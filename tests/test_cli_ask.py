@@ -263,6 +263,36 @@ def test_each_goes_on_after_an_unreadable_file(tmp_path: Path, book: Path) -> No
     assert result.code == 3
 
 
+def test_each_says_which_files_of_a_folder_were_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("alpha")
+    (tmp_path / "b.bin").write_bytes(bytes(range(256)) * 8)
+    result = invoke("ask", "--each", tmp_path, "Who?")
+    assert (result.code, len(result.json_lines)) == (0, 1)
+    assert f"warning: skipped {tmp_path / 'b.bin'}: is binary data" in result.stderr
+
+
+def test_a_file_of_several_names_is_read_once(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "a.txt").write_text("alpha")
+    (tmp_path / "b.txt").write_text("beta")
+    words = (tmp_path, tmp_path / "b.txt", inner)
+    result = invoke("ask", *words, "Who?", "--json")
+    assert [source["name"] for source in result.json["sources"]] == [f"{tmp_path}/b.txt", f"{inner}/a.txt"]
+    again = [f"{name}: a file that is read under another name" for name in (f"{tmp_path}/b.txt", f"{inner}/a.txt")]
+    assert result.json["skipped"] == again
+    each = invoke("ask", "--each", *words, "Who?")
+    assert [line["source"] for line in each.json_lines] == [f"{tmp_path}/b.txt", f"{inner}/a.txt"]
+    assert all(f"skipped {line}" in each.stderr for line in again)
+
+
+def test_a_file_without_text_is_an_error_where_it_is_named_beside_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("alpha")
+    (tmp_path / "blank.txt").write_text(" \n")
+    assert invoke("ask", tmp_path, "Who?").code == 0
+    assert invoke("ask", tmp_path, tmp_path / "blank.txt", "Who?").code == 3
+
+
 def test_dry_run_loads_no_model(book: Path) -> None:
     bench = FakeWorkbench()
     result = invoke("ask", book, "Who?", "--dry-run", bench=bench)

@@ -45,6 +45,13 @@ def test_json_and_stdin() -> None:
     assert content["sources"][0]["name"] == "stdin"
 
 
+def test_a_file_of_several_names_is_counted_once(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two three")
+    result = invoke("tokens", tmp_path, tmp_path / "a.txt", "--json")
+    assert result.json["tokens"] == 3
+    assert "a.txt: a file that is read under another name" in result.stderr
+
+
 def test_a_pot_has_no_tokens_to_count(tmp_path: Path) -> None:
     pot = tmp_path / "x.pot"
     assert invoke("pot", "save", "-o", pot, stdin=b"text").code == 0
