@@ -19,7 +19,7 @@ from infinipot_cli.workbench import Generation
 def give_answer(app: App, command: str, plan: Plan, options: Options, wish: Wish, each: bool = False) -> ExitCode:
     """Answer a wish, from all sources in one pot or from each alone; or only say what it would take."""
     if options.run.dry_run:
-        dry_run(app, plan, options, wish)
+        dry_run(app, plan, options, wish, each)
         return ExitCode.OK
     with Run(app, command, options) as run:
         if each:

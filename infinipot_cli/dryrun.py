@@ -12,7 +12,7 @@ from infinipot_cli.errors import UsageError
 from infinipot_cli.plan import Plan
 from infinipot_cli.units import show_bytes, show_count, show_seconds
 from infinipot_cli.wiring import App
-from infinipot_cli.wishes import Options, Wish, pot_settings
+from infinipot_cli.wishes import Options, Wish, check_options, check_room, generation_settings, pot_settings
 from infinipot_cli.workbench import Counter, Facts
 
 # Tokens of a chat template ahead of the document and behind the question, roughly.
@@ -40,19 +40,26 @@ class Estimate:
     model: str
 
 
-def dry_run(app: App, plan: Plan, options: Options, wish: Wish) -> None:
-    """Print the estimate, as lines or as JSON."""
+def dry_run(app: App, plan: Plan, options: Options, wish: Wish, each: bool = False) -> None:
+    """Print the estimate, as lines or as JSON; one per document with ``each``. Settings that the run itself would
+    refuse are refused here as well."""
+    check_options(options)
     if plan.pot:
         raise UsageError(f"{plan.names[0]} is a pot: it was read already", hint="`infinipot pot info` describes it")
     terminal = app.terminal
     counter = app.workbench.counter(options.model, app.chosen("model"), terminal.say)
     facts = app.workbench.facts(options.model)
     settings = _settings(options, facts)
-    result = _estimate(count_sources(app, plan, options.inputs, counter), counter, facts, settings, wish)
-    if terminal.json:
-        terminal.write_json(vars(result))
-    else:
-        terminal.write("".join(f"{line}\n" for line in _lines(result)))
+    _check_room(options, wish, settings, counter, facts)
+    counted = count_sources(app, plan, options.inputs, counter)
+    for sources in [[source] for source in counted] if each else [counted]:
+        result = _estimate(sources, counter, facts, settings, wish)
+        if terminal.json and each:
+            terminal.write_json({"source": sources[0]["name"]} | vars(result), indent=None)
+        elif terminal.json:
+            terminal.write_json(vars(result))
+        else:
+            terminal.write("".join(f"{line}\n" for line in _lines(result)))
 
 
 def _settings(options: Options, facts: Facts) -> PotSettings:
@@ -64,13 +71,26 @@ def _settings(options: Options, facts: Facts) -> PotSettings:
     return pot_settings(options.pot, facts.entry_bytes or 1)
 
 
+def _check_room(options: Options, wish: Wish, settings: PotSettings, counter: Counter, facts: Facts) -> None:
+    """Raise SettingsError or UsageError where question and answer fit no such pot, or cannot be written like that."""
+    answer = generation_settings(options.answer, wish, settings, facts.name).max_new_tokens
+    settings.check_room(_protected(counter, wish), _catalyst(counter, wish))
+    check_room(settings, _protected(counter, wish) + counter.count(wish.after) + _AFTER + answer)
+
+
+def _protected(counter: Counter, wish: Wish) -> int:
+    return counter.count(wish.task.before) + _BEFORE
+
+
+def _catalyst(counter: Counter, wish: Wish) -> int:
+    return counter.count(wish.after if wish.catalyst.text is None else wish.catalyst.text) + _AFTER
+
+
 def _estimate(
     sources: list[dict[str, Any]], counter: Counter, facts: Facts, settings: PotSettings, wish: Wish
 ) -> Estimate:
     tokens = sum(source["tokens"] for source in sources)
-    protected = counter.count(wish.task.before) + _BEFORE
-    catalyst = counter.count(wish.after if wish.catalyst.text is None else wish.catalyst.text) + _AFTER
-    settings.check_room(protected, catalyst)
+    protected, catalyst = _protected(counter, wish), _catalyst(counter, wish)
     entries = estimate.entries(tokens, settings, protected, catalyst)
     speed = facts.tokens_per_second
     return Estimate(

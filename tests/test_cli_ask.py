@@ -306,6 +306,35 @@ def test_dry_run_loads_no_model(book: Path) -> None:
     assert content["seconds"] == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--dtype bogus",
+        "--device bogus",
+        "--quantize 7bit",
+        "--on-interrupt nope",
+        "--temperature -3",
+        "--max-tokens -5",
+        "--top-p 9",
+        "--doubt 7",
+        "--doubt 0.5 --model other",
+        "--capacity 64 --max-tokens 64",
+    ],
+)
+def test_dry_run_refuses_what_the_run_would(book: Path, flags: str) -> None:
+    for command in (("ask", book, "Who?"), ("chat", book)):
+        said = [invoke(*command, *flags.split(), *more) for more in ((), ("--dry-run",))]
+        assert [(result.code, result.stdout) for result in said] == [(2, ""), (2, "")]
+
+
+def test_dry_run_of_each_is_an_estimate_per_file(tmp_path: Path, book: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("six seven")
+    lines = invoke("ask", "--each", book, other, "Who?", "--dry-run", "--json").json_lines
+    assert [(line["source"], line["tokens"]) for line in lines] == [(str(book), 5), (str(other), 2)]
+    assert invoke("ask", "--each", book, other, "Who?", "--dry-run").stdout.count("pot: ") == 2
+
+
 def test_dry_run_counts_cycles(tmp_path: Path) -> None:
     path = tmp_path / "long.txt"
     path.write_text("word " * 1000)

@@ -100,6 +100,9 @@ def test_save_dry_run_writes_nothing(tmp_path: Path, book: Path) -> None:
     assert result.code == 0
     assert "3 tokens" in result.stdout
     assert not target.exists()
+    assert invoke("pot", "save", book, "--dry-run", tty="out").code == 0
+    assert invoke("pot", "save", book, "--dry-run", "-o", tmp_path / "no" / "x.pot").code == 2
+    assert invoke("pot", "save", book, "--dry-run", "--dtype", "bogus").code == 2
 
 
 def test_load_answers(pot: Path) -> None:

@@ -74,7 +74,7 @@ def save(
 
     options = Options(model, pot, inputs, run)
     dtype = require_dtype(saving.pot_dtype)
-    path = None if run.dry_run else _target(app.terminal, target, force)
+    path = _target(app.terminal, target, force, run.dry_run)
     wish = open_wish(app, options, load_task("question", app.terminal.environ))
     plan = plan_sources(app.terminal, names or [])
     if plan.pot:
@@ -153,9 +153,12 @@ def verify(
 app.command("show", cls=Command, epilog=SHOW_EPILOG)(show)
 
 
-def _target(terminal: Terminal, target: str | None, force: bool) -> Path | None:
-    """Where the pot goes, None for stdout. Raises UsageError before anything is read in vain."""
+def _target(terminal: Terminal, target: str | None, force: bool, dry: bool) -> Path | None:
+    """Where the pot goes, None for stdout, which a dry run does not need. Raises UsageError before anything is read
+    in vain."""
     if target is None or target == "-":
+        if dry:
+            return None
         if terminal.stdout_tty:
             raise UsageError("a pot is not for a terminal", hint="name a file with -o, or pipe it on")
         if terminal.json:
