@@ -28,6 +28,14 @@ QUICK_BYTES = 2 << 30
 LOCK_SECONDS = 3600.0
 
 
+def expanded(path: str | Path) -> Path:
+    """``path`` with ~ replaced. Raises ModelError where it names the home folder of nobody."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ModelError(f"there is no file or folder {path}") from error
+
+
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file's content, in hex. Raises OSError."""
     with path.open("rb") as stream:

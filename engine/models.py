@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterator, MutableSet
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from engine.admission import probe_layers, prove
 from engine.direct import load_folder
 from engine.errors import ModelError, first_line
+from engine.folders import expanded
 from engine.identity import config_fingerprint
 from engine.model import Model, base_of
 from engine.processor import auto_dtype
@@ -65,7 +65,7 @@ def _from_pretrained(
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
-    path = Path(spec).expanduser()
+    path = expanded(spec)
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": offline, "revision": revision}
     source = spec
     if path.exists():

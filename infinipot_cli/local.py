@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from engine.errors import ModelError
+from engine.folders import expanded
 from engine.packing import DEFAULT_DTYPE
 from engine.processor import auto_dtype
 from engine.settings import GenerationSettings, PotSettings
@@ -233,7 +234,7 @@ def lasting_name(model: str) -> str:
     entry = catalog.find(model)
     if entry:
         return entry.alias
-    path = Path(model).expanduser()
+    path = expanded(model)
     return str(path.absolute()) if path.exists() else model
 
 

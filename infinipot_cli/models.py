@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.convert import convert_gguf
 from engine.errors import ModelError
-from engine.folders import read_manifest
+from engine.folders import expanded, read_manifest
 from infinipot_cli import artifact, catalog, hub, pinned
 from infinipot_cli.cache import ensure, models_dir
 from infinipot_cli.catalog import CATALOG, DEFAULT, PINNED, ModelEntry
@@ -53,7 +53,7 @@ def resolve(name: str | None = None, *, offline: bool = False, report: Report | 
     entry = catalog.find(name)
     if entry in PINNED:
         return str(pinned.ready(entry, offline=offline, report=report))
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.exists() or path.suffix.lower() == ".gguf" or _looks_like_path(name):
         return str(_resolve_path(path, name, report))
     hub_id = (entry and entry.hub_id) or name
@@ -195,13 +195,7 @@ def name_of(spec: str) -> str:
 def is_local(name: str | None = None) -> bool:
     """Whether a model of that name is on this machine, ready to load or only to be converted."""
     try:
-        resolved = Path(name).expanduser() if name else None
-    except RuntimeError:
-        resolved = None
-    if resolved is not None and resolved.exists():
-        return True
-    try:
-        return path_of(name).is_dir()
+        return (name is not None and expanded(name).exists()) or path_of(name).is_dir()
     except ModelError:
         return False
 
@@ -216,8 +210,9 @@ def path_of(name: str | None = None) -> Path:
     local = next((m for m in list_local() if m.name in (name, file, entry.alias if entry else name)), None)
     if local is not None:
         return local.path
-    if Path(name).expanduser().is_dir():
-        return Path(name).expanduser().absolute()
+    path = expanded(name)
+    if path.is_dir():
+        return path.absolute()
     if entry is None and not HUB_ID.fullmatch(name):
         raise ModelError(f"there is no model {name!r}", _suggestion(name))
     raise ModelError(f"{name} is not on this machine", f"infinipot models pull {name}")

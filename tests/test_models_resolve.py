@@ -179,6 +179,7 @@ def test_a_model_folder_is_taken_as_it_is(tmp_path):
         ("a/b/c", "there is no file or folder", None),
         ("nothing.gguf", "there is no file or folder", None),
         ("~/nothing/at/all", "there is no file or folder", None),
+        ("~nosuch/x", "there is no file or folder ~nosuch/x", None),
         ("x y/z", "there is no model", "infinipot models"),
         ("-/-", "there is no model", "infinipot models"),
     ],
@@ -249,6 +250,9 @@ def test_path_of_fetches_nothing(stand_in, tmp_path):
         models.path_of("qwen3-8b")
     with pytest.raises(ModelError, match="there is no model"):
         models.path_of("qwen9-8b")
+    with pytest.raises(ModelError, match="there is no file or folder ~nosuch/x"):
+        models.path_of("~nosuch/x")
+    assert not models.is_local("~nosuch/x")
 
 
 def test_pull_from_a_file_is_checked(stand_in, tmp_path, monkeypatch):
@@ -259,6 +263,8 @@ def test_pull_from_a_file_is_checked(stand_in, tmp_path, monkeypatch):
     assert models.pull(given=stand_in, offline=True) == models.default_path()
     with pytest.raises(ModelError, match="not the default model"):
         models.pull(given=other, offline=True)
+    with pytest.raises(ModelError, match="there is no file"):
+        models.pull(given=Path("~nosuch/x.whl"), offline=True)
     with pytest.raises(ModelError, match="--from is for the default model"):
         models.pull("qwen3-4b", given=stand_in)
 
