@@ -200,7 +200,8 @@ class _Writer:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file in the same folder that takes the place of ``path`` when all went well, and vanishes if not."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    # Not named after the file: its name may be as long as names can be.
+    handle, name = tempfile.mkstemp(prefix=".infinipot-", suffix=".part", dir=path.parent)
     os.close(handle)
     temporary = Path(name)
     try:

@@ -121,6 +121,12 @@ def test_a_pot_is_private(saved: Path) -> None:
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
 
 
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path) -> None:
+    target = tmp_path / ("x" * 251 + ".pot")
+    save_pot(made_pot(tiny.model()), target, model=tiny.model(), meta=META)
+    assert [entry.name for entry in tmp_path.iterdir()] == [target.name]
+
+
 def test_a_full_disk_leaves_the_old_pot_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "x.pot"
     target.write_bytes(b"the old one")
