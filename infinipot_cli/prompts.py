@@ -83,13 +83,20 @@ def find_prompt(name: str, environ: Mapping[str, str]) -> Path:
     """The file of a prompt, by path or name. Raises UsageError if there is none."""
     if name.endswith((".yaml", ".yml")) or "/" in name or "\\" in name:
         path = Path(name)
-        if not path.is_file():
+        if not _is_file(path):
             raise UsageError(f"there is no prompt file {name}")
         return path
     for folder in (user_prompts(environ), builtin_folder()):
-        if (path := folder / f"{name}.yaml").is_file():
+        if _is_file(path := folder / f"{name}.yaml"):
             return path
     raise UsageError(f"there is no prompt {name!r}", hint="`infinipot prompts list` shows them")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
 
 
 def load_catalyst(name: str, environ: Mapping[str, str]) -> Catalyst:

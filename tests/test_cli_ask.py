@@ -208,6 +208,8 @@ def test_pot_size_becomes_entries_of_this_model(book: Path) -> None:
         "--max-tokens 0",
         "--on-interrupt panic",
         "--task nothing",
+        f"--task {'x' * 300}",
+        f"--task {'x' * 300}.yaml",
         "--catalyst summary",
         "--task logs",
         "--color blue",
