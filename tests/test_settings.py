@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,11 @@ def test_a_password_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFINIPOT_PASSWORD", "hunter2")
     assert "hunter2" not in invoke("config", "show").stdout
     assert shown()["password"][0] == "(set)"
+
+
+def test_every_value_is_shown_as_json_can_hold_it() -> None:
+    rows = json.loads(invoke("config", "show", "--norm", "inf", "--json").stdout, parse_constant=pytest.fail)
+    assert next(row["value"] for row in rows if row["name"] == "norm") == "inf"
 
 
 def test_show_for_people() -> None:

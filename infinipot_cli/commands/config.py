@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import typer
@@ -66,7 +67,10 @@ def show(
 
 
 def _shown(name: str, value: Any) -> Any:
-    return "(set)" if name in _SECRET and value else value
+    if name in _SECRET and value:
+        return "(set)"
+    # JSON has no numbers for inf and nan.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: Any) -> str:
