@@ -10,6 +10,7 @@ from engine.settings import PotSettings
 from infinipot_cli.counting_sources import count_sources
 from infinipot_cli.errors import UsageError
 from infinipot_cli.plan import Plan
+from infinipot_cli.terminal import one_line
 from infinipot_cli.units import show_bytes, show_count, show_seconds
 from infinipot_cli.wiring import App
 from infinipot_cli.wishes import Options, Wish, check_options, check_room, generation_settings, pot_settings
@@ -113,7 +114,7 @@ def _lines(result: Estimate) -> list[str]:
     lines = []
     for source in result.sources:
         pages = f"{show_count(source['pages'], source['unit'])}, " if source["pages"] else ""
-        lines.append(f"{source['name']}: {pages}{show_count(source['tokens'], 'token')}")
+        lines.append(f"{one_line(source['name'])}: {pages}{show_count(source['tokens'], 'token')}")
     about = "" if result.exact else "about "
     size = f", {show_bytes(result.pot_bytes)}" if result.pot_bytes is not None else ""
     lines.append(f"tokens: {about}{result.tokens:,} (counted with {result.counted_with})")

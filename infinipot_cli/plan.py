@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from engine.errors import PotDamaged
 from engine.wellformed import well_formed
-from infinipot_cli.errors import InputError, UsageError
+from infinipot_cli.errors import InputError, UsageError, reason
 from infinipot_cli.ingest import PeekableStream, is_pot
 from infinipot_cli.terminal import Terminal
 
@@ -112,8 +112,11 @@ def _open_stdin(terminal: Terminal, empty_hint: str | None) -> PeekableStream:
     if terminal.stdin_tty:
         terminal.say("reading from the terminal; Ctrl-D ends the input")
     stream = PeekableStream(terminal.stdin)
-    with _patience(terminal):
-        first = stream.peek(1)
+    try:
+        with _patience(terminal):
+            first = stream.peek(1)
+    except OSError as error:
+        raise InputError(f"stdin cannot be read: {reason(error)}") from error
     if not first:
         raise InputError("there is nothing on stdin", hint=empty_hint)
     return stream

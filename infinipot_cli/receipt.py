@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from infinipot_cli.terminal import one_line
 from infinipot_cli.units import share, show_bytes, show_count, show_seconds
 
 #: Skipped files that the receipt for people names.
@@ -38,7 +39,7 @@ class Receipt:
     def lines(self) -> list[str]:
         """The receipt for people."""
         rows = [*self._source_rows(), *self._pot_rows(), *self._model_rows(), *self._time_rows()]
-        return [f"{label:<8} {text}" for label, text in rows]
+        return [f"{label:<8} {one_line(text)}" for label, text in rows]
 
     def _source_rows(self) -> list[tuple[str, str]]:
         rows: list[tuple[str, str]] = []

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from engine.errors import first_line
 from infinipot_cli.errors import UsageError
 
 
@@ -38,7 +39,7 @@ class StrictFile:
             mark = error.problem_mark
             raise fault(path, mark.line + 1 if mark else 1, error.problem or "not YAML") from error
         except (yaml.YAMLError, RecursionError) as error:
-            raise UsageError(f"{path} is not YAML: {error}") from error
+            raise UsageError(f"{path} is not YAML: {first_line(error)}") from error
         return cls(path, items)
 
     def only(self, allowed: Collection[str], items: dict[str, Item] | None = None, inside: str = "") -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TextIO
 
-from infinipot_cli.errors import UsageError
+from infinipot_cli.errors import InputError, UsageError, reason
 
 COLORS = ("auto", "always", "never")
 _STYLES = {"error": "1;31", "warning": "1;33", "hint": "36", "dim": "2", "bold": "1"}
@@ -24,6 +24,11 @@ _CONTROLS = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if co
 def printable(text: str) -> str:
     """Text without control characters that could drive a terminal."""
     return text.translate(_CONTROLS)
+
+
+def one_line(text: str) -> str:
+    """Text with its newlines shown as \\n: a file name may hold some, and must not look like a line of its own."""
+    return text.replace("\n", "\\n")
 
 
 @dataclass
@@ -80,7 +85,7 @@ class Terminal:
     def read_line(self, prompt: str) -> str | None:
         """A line from stdin without its end, None at the end of the input; with ``prompt`` if somebody types.
 
-        Raises KeyboardInterrupt at Ctrl-C.
+        Raises KeyboardInterrupt at Ctrl-C, InputError where stdin cannot be read.
         """
         if self.stdin is None:
             return None
@@ -96,7 +101,10 @@ class Terminal:
         if self.stdin_tty:
             self.stderr.write(prompt)
             self.stderr.flush()
-        line = self.stdin.readline()
+        try:
+            line = self.stdin.readline()
+        except OSError as error:
+            raise InputError(f"stdin cannot be read: {reason(error)}") from error
         return line.decode("utf-8", "replace").rstrip("\r\n") if line else None
 
     @property
@@ -153,5 +161,5 @@ class Terminal:
     def _line(self, text: str, style: str | None = None, label: str | None = None) -> None:
         # File names and messages may be other people's text: their control characters stay out.
         line = self.style(text.translate(_CONTROLS), style)
-        self.stderr.write(f"{self.style(label + ':', label)} {line}\n" if label else f"{line}\n")
+        self.stderr.write(f"{self.style(label + ':', label)} {one_line(line)}\n" if label else f"{line}\n")
         self.stderr.flush()

@@ -87,6 +87,10 @@ def test_closed_streams(tmp_path: Path) -> None:
     assert shell("infinipot ask a.txt Why <&-", tmp_path).stdout == "The answer.\n"
     no_stdin = shell("infinipot ask Why <&-", tmp_path)
     assert no_stdin.returncode == 2
+    for command in ("tokens", "chat a.txt"):
+        unreadable = shell(f"infinipot {command} 0>/dev/null", tmp_path)
+        assert unreadable.returncode == 3
+        assert "stdin cannot be read: Bad file descriptor" in unreadable.stderr
     no_stdout = shell("infinipot ask a.txt Why >&-", tmp_path)
     assert no_stdout.returncode == 2
     assert "stdout is closed" in no_stdout.stderr

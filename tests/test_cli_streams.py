@@ -63,6 +63,18 @@ def test_file_names_cannot_drive_a_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in invoke("ask", path, "Who?", tty="err", environ={"TERM": "dumb"}).stderr
 
 
+def test_file_names_make_no_lines_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "a\nerror: b.txt"
+    for command in (("tokens",), ("summarize",), ("summarize", "--dry-run")):
+        missing = invoke(*command, path)
+        assert (missing.code, missing.stderr.count("\n")) == (3, 1)
+    path.write_text("text")
+    for command in (("tokens",), ("summarize",), ("summarize", "--dry-run")):
+        result = invoke(*command, path)
+        assert r"a\nerror: b.txt" in result.stdout + result.stderr
+        assert "\nerror:" not in result.stdout + result.stderr
+
+
 def test_every_piece_is_flushed_at_once(book: Path) -> None:
     seen: list[str] = []
     stdout = Stream()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from infinipot_cli.commands.summarize import Names
 from infinipot_cli.errors import ExitCode, UsageError
 from infinipot_cli.options import InputOptions, ModelOptions, OutputOptions
+from infinipot_cli.terminal import one_line
 from infinipot_cli.wiring import App, takes
 
 EPILOG = """\
@@ -30,7 +31,7 @@ def tokens(app: App, model: ModelOptions, inputs: InputOptions, output: OutputOp
     if output.json:
         terminal.write_json({"tokens": total, "counted_with": counter.name, "exact": counter.exact, "sources": counted})
         return ExitCode.OK
-    rows = [(source["tokens"], source["name"]) for source in counted]
+    rows = [(source["tokens"], one_line(source["name"])) for source in counted]
     if len(rows) > 1:
         rows.append((total, "total"))
     width = len(f"{total:,}")
