@@ -105,6 +105,16 @@ def test_any_markup_gives_text(markup: str) -> None:
     assert text.strip() or not text
 
 
+@pytest.mark.parametrize("markup", ["A<?v> B", 'A<?php include "x"; ?> B', 'A<p hidden>x</p><?dp n="16" ?> B'])
+def test_processing_instructions_are_dropped(markup: str) -> None:
+    assert html_text(markup)[0].split() == ["A", "B"]
+
+
+def test_processing_instructions_in_a_chapter_are_dropped(tmp_path: Path) -> None:
+    path = make_epub(tmp_path / "a.epub", ['<p>Before <?dp n="16" ?>and after.</p>'])
+    assert text_of(file_source(path)) == "Before and after.\n"
+
+
 def test_html_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("infinipot_cli.ingest.html.MAX_MARKUP", 1000)
     with pytest.raises(InputError, match="more than 1,000 bytes"):

@@ -248,12 +248,12 @@ def _walk(root: Any, writer: _Writer) -> None:
 
 def _enter(node: Any, writer: _Writer, preformatted: bool) -> bool:
     """Write what a node begins with; False when it is to be passed over with all that is in it."""
-    tag = node.tag
+    tag = node.tag  # None: a processing instruction, such as <?php … ?>
     if tag == "-text":
         text = node.text_content or ""
         (writer.verbatim if preformatted else writer.words)(text)
         return False
-    if tag in _DROPPED or tag.startswith(("-", "!", "_")):
+    if tag is None or tag in _DROPPED or tag.startswith(("-", "!", "_")):
         return False
     attributes = node.attributes
     if tag == "nav" or attributes.get("role") == "navigation":
