@@ -235,6 +235,56 @@ def test_notes_follow_the_text(letter: Path, tmp_path: Path) -> None:
     assert text_of(file_source(path)).endswith("a point\n[note 2] See the map.\n")
 
 
+def test_equations_are_read_in_place(letter: Path, tmp_path: Path) -> None:
+    math = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+    equation = f"<m:oMath {math}><m:r><m:t>E=m</m:t></m:r><m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e></m:sSup></m:oMath>"
+    document = docx.Document(str(letter))
+    paragraph = document.add_paragraph("where ")
+    paragraph._p.append(parse_xml(equation))
+    paragraph.add_run(" holds")
+    paragraph._p.addnext(parse_xml(f"<m:oMathPara {math}>{equation}</m:oMathPara>"))
+    document.save(str(tmp_path / "x.docx"))
+    assert text_of(file_source(tmp_path / "x.docx")).endswith("where E=mc holds\nE=mc\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("aFChunk", "inserted documents"),
+        ("chart", "charts"),
+        ("diagramData", "diagrams"),
+        ("oleObject", "embedded objects"),
+        ("package", "embedded objects"),
+    ],
+)
+def test_what_a_word_document_holds_unread_is_said(letter: Path, tmp_path: Path, kind: str, words: str) -> None:
+    relation = "".join(
+        f'<Relationship Id="rId9{i}" Target="other{i}.bin" '
+        f'Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}"/>'
+        for i in range(2)
+    )
+    path = rewrite(
+        letter,
+        tmp_path / "x.docx",
+        "word/_rels/document.xml.rels",
+        lambda data: data.replace(b"</Relationships>", relation.encode() + b"</Relationships>"),
+    )
+    declared = b'<Default Extension="bin" ContentType="application/octet-stream"/></Types>'
+    path = rewrite(path, tmp_path / "y.docx", "[Content_Types].xml", lambda data: data.replace(b"</Types>", declared))
+    with zipfile.ZipFile(path, "a") as archive:
+        for i in range(2):
+            archive.writestr(f"word/other{i}.bin", b"x")
+    source = file_source(path)
+    assert text_of(source).startswith("\nA letter")
+    assert source.report().skipped == ["page headers", words]
+
+
+def test_an_empty_custom_part_is_ignored(letter: Path) -> None:
+    with zipfile.ZipFile(letter, "a") as archive:
+        archive.writestr("customXml/item9.xml", "")
+    assert text_of(file_source(letter)).startswith("\nA letter")
+
+
 def test_hostile_word_documents_are_refused(letter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def laugh(data: bytes) -> bytes:
         return re.sub(rb"(<w:document )", rb'<!DOCTYPE x [<!ENTITY a "ha">]>\1', data, count=1)

@@ -12,16 +12,31 @@ from infinipot_cli.ingest.source import Extractor, Piece
 from infinipot_cli.ingest.types import SourceReport
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+_TEXT = (_W + "t", _M + "t")
+_EQUATIONS = (_M + "oMathPara", _M + "oMath")
 _SIGNS = {_W + "tab": "\t", _W + "br": "\n", _W + "cr": "\n", _W + "noBreakHyphen": "-"}
 # Deleted text, and the second copy that drawings carry for old programs.
 _PASSED_OVER = frozenset((_W + "del", _W + "moveFrom", _W + "pPr", _W + "rPr", _FALLBACK))
 _NOTES = ("footnotes", "endnotes")
-_UNREAD = {"header": "page headers", "footer": "page footers", "comments": "comments", "image": "images"}
+# By the last word of a relationship's type.
+_UNREAD = {
+    "header": "page headers",
+    "footer": "page footers",
+    "comments": "comments",
+    "image": "images",
+    "chart": "charts",
+    "chartEx": "charts",
+    "diagramData": "diagrams",
+    "aFChunk": "inserted documents",
+    "oleObject": "embedded objects",
+    "package": "embedded objects",
+}
 
 
 class DocxExtractor(Extractor):
-    """Word documents, tracked insertions, text boxes, content controls and notes included."""
+    """Word documents, tracked insertions, text boxes, equations, content controls and notes included."""
 
     kind = "docx"
 
@@ -58,16 +73,20 @@ def _check_parts(archive: zipfile.ZipFile) -> None:
     """The library parses every XML part into a tree: bound their size and refuse DTDs first."""
     for member in archive.infolist():
         if member.filename.endswith((".xml", ".rels")):
-            refuse_dtd(read_member(archive, member.filename, MAX_XML), member.filename)
+            data = read_member(archive, member.filename, MAX_XML)
+            if data.strip():  # custom parts can be empty, and then do no harm
+                refuse_dtd(data, member.filename)
 
 
 def _blocks(parent: Any) -> Iterator[str]:
-    """The paragraphs and tables within an element as lines, whatever wraps them."""
+    """The paragraphs, tables and equations within an element as lines, whatever wraps them."""
     for child in parent.iterchildren():
         if child.tag == _W + "p":
             yield _paragraph(child)
         elif child.tag == _W + "tbl":
             yield from _table(child)
+        elif child.tag in _EQUATIONS:
+            yield "".join(_inline(child)) + "\n"
         elif isinstance(child.tag, str) and child.tag not in _PASSED_OVER:
             yield from _blocks(child)
 
@@ -85,11 +104,11 @@ def _paragraph(element: Any) -> str:
 
 
 def _inline(element: Any) -> Iterator[str]:
-    """The text of a paragraph, a text box within it included, without recursion into what was deleted."""
+    """The text of a paragraph, text boxes and equations within it included, without recursion into what was deleted."""
     stack = list(reversed(element))
     while stack:
         node = stack.pop()
-        if node.tag == _W + "t":
+        if node.tag in _TEXT:
             yield node.text or ""
         elif node.tag in _SIGNS:
             yield _SIGNS[node.tag]
@@ -131,6 +150,5 @@ def _notes(part: Any) -> Iterator[str]:
 def _note_unread(document: Any, report: SourceReport) -> None:
     """Say what of the document was not read."""
     kinds = [relation.reltype.rpartition("/")[2] for relation in document.part.rels.values()]
-    for kind, words in _UNREAD.items():
-        if kind in kinds:
-            report.skipped.append(words)
+    unread = [words for kind, words in _UNREAD.items() if kind in kinds]
+    report.skipped.extend(dict.fromkeys(unread))
