@@ -170,6 +170,18 @@ def test_other_zips_are_named(tmp_path: Path) -> None:
         file_source(tmp_path / "x")
 
 
+def test_a_damaged_lzma_member_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.epub"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("META-INF/container.xml", CONTAINER)
+    data = bytearray(path.read_bytes())
+    start = data.index(b"META-INF/container.xml") + len("META-INF/container.xml")
+    data[start + 4] = 0xFF  # the properties of the coder
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="container.xml in it is damaged"):
+        file_source(path)
+
+
 @pytest.fixture
 def letter(tmp_path: Path) -> Path:
     document = docx.Document()
@@ -277,6 +289,17 @@ def test_what_a_word_document_holds_unread_is_said(letter: Path, tmp_path: Path,
     source = file_source(path)
     assert text_of(source).startswith("\nA letter")
     assert source.report().skipped == ["page headers", words]
+
+
+def test_a_numbered_main_part_is_a_word_document(letter: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.docx"
+    with zipfile.ZipFile(letter) as old, zipfile.ZipFile(path, "w") as new:
+        for info in old.infolist():
+            data = old.read(info).replace(b"word/document.xml", b"word/document2.xml")
+            new.writestr(info.filename.replace("document.xml", "document2.xml"), data)
+    source = file_source(path)
+    assert source.kind == "docx"
+    assert text_of(source) == text_of(file_source(letter))
 
 
 def test_an_empty_custom_part_is_ignored(letter: Path) -> None:

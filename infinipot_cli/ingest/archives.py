@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import zipfile
 import zlib
 from pathlib import Path
@@ -15,6 +16,8 @@ MAX_MEMBERS = 50_000
 MAX_XML = 64 << 20
 """Most bytes of one XML part: its tree takes about ten times as much memory."""
 _RATIO_FREE = 16 << 20
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, OSError)
+"""What reading a damaged member raises."""
 
 
 def open_zip(path: Path, options: IngestOptions) -> zipfile.ZipFile:
@@ -53,7 +56,7 @@ def read_member(archive: zipfile.ZipFile, name: str, limit: int = MAX_XML) -> by
         return archive.read(info)
     except KeyError:
         raise InputError(f"{name} is missing in it") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+    except _DAMAGE as error:
         raise InputError(f"{name} in it is damaged: {error}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,7 +33,11 @@ _EXTRACTORS: dict[str, type[Extractor]] = {
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml", ".html.gz", ".htm.gz")
 _CONVERT_HINT = 'convert it to text or PDF first, for example: markitdown FILE | infinipot ask - "…"'
 _TEXT_HINT = "if it is text all the same, --encoding utf-8 reads it; else convert it first, for example with markitdown"
-_ZIP_CONTENTS = (("META-INF/container.xml", "epub"), ("word/document.xml", "docx"))
+# Word Online numbers the main part of a document.
+_ZIP_CONTENTS = (
+    (re.compile(r"META-INF/container\.xml"), "epub"),
+    (re.compile(r"word/document\d*\.xml"), "docx"),
+)
 _OTHER_ZIPS = (
     ("xl/", "an Excel workbook"),
     ("ppt/", "a PowerPoint presentation"),
@@ -176,7 +181,7 @@ def _zip_kind(feed: Feed, options: IngestOptions) -> str:
     with open_zip(feed.as_file(), options) as archive:
         names = archive.namelist()
     for member, kind in _ZIP_CONTENTS:
-        if member in names:
+        if any(member.fullmatch(name) for name in names):
             return kind
     for prefix, words in _OTHER_ZIPS:
         if any(name.startswith(prefix) for name in names):
