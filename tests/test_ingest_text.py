@@ -114,6 +114,21 @@ def test_a_given_encoding_wins() -> None:
             IngestOptions(encoding=wrong)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "idna"])
+def test_data_that_ends_a_decoder_is_an_error(encoding: str) -> None:
+    source = stream_source([GERMAN.encode("utf-16-le")], encoding=encoding)
+    with pytest.raises(InputError, match=f"^stdin: cannot be read as {encoding}: [^\n]+$"):
+        text_of(source)
+
+
+@pytest.mark.parametrize("before", [ENGLISH, GERMAN])
+def test_a_mark_within_the_text_is_kept_however_it_is_read(before: str) -> None:
+    text = before + "\ufeff" + GERMAN * 20
+    guessed = stream_source([text.encode()])
+    assert text_of(guessed) == text
+    assert text_of(stream_source([text.encode()], encoding=guessed.report().encoding)) == text
+
+
 def test_windows_line_ends_become_newlines_and_nuls_are_dropped() -> None:
     source = stream_source([ENGLISH.encode() * 200, b"one\r", b"\ntwo\r\n\x00\x00three\rfour"])
     assert text_of(source).endswith("one\ntwo\nthree\rfour")

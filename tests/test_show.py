@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import zipfile
 from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,10 +16,11 @@ import tiny
 from cli_support import home, invoke  # noqa: F401
 from hypothesis import given
 from hypothesis import strategies as st
+from ingest_documents import make_epub
 
 from engine.vocabulary import Vocabulary, load_vocabulary
 from infinipot_cli.errors import InputError
-from infinipot_cli.ingest import IngestOptions, Passage
+from infinipot_cli.ingest import IngestOptions, Passage, open_sources
 from infinipot_cli.local import LocalWorkbench
 from infinipot_cli.show.originals import find_originals, read_again
 from infinipot_cli.show.pieces import Gap, Held, View, pieces_of
@@ -489,6 +491,20 @@ def test_of_a_source_that_was_read_in_part_that_part_is_compared(tmp_path: Path)
     path.write_text("rea")
     with pytest.raises(InputError, match="is not what"):
         find_originals([str(path)], [source], IngestOptions())
+
+
+def test_an_epub_of_many_encodings_is_read_again_as_it_was(tmp_path: Path) -> None:
+    path = make_epub(tmp_path / "a.epub", ["<p>One é</p>", "<p>Two</p>"])
+    rest = "<?xml version='1.0' encoding='{0}'?><html><body><p>Größe: größer</p></body></html>"
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / "b.epub", "w") as new:
+        for info in old.infolist():
+            new.writestr(
+                info, rest.format("utf-16").encode("utf-16") if info.filename.endswith("1.xhtml") else old.read(info)
+            )
+    source = next(open_sources([str(tmp_path / "b.epub")], IngestOptions()))
+    passages = list(source.passages())
+    assert "Größe" in passages[1].text
+    assert list(read_again(tmp_path / "b.epub", source.report().to_dict(), IngestOptions())) == passages
 
 
 def test_other_options_than_those_it_was_read_with_are_noticed(made: Path, tmp_path: Path) -> None:

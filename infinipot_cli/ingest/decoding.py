@@ -7,6 +7,8 @@ import re
 import unicodedata
 from itertools import islice
 
+from infinipot_cli.errors import InputError
+
 _BOMS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -83,6 +85,13 @@ def guess_encoding(sample: bytes) -> str:
     return "cp1252" if name in ("ascii", "utf-8") or name.startswith(("utf-16", "utf-32")) else name
 
 
+def _undecodable(encoding: str | None, error: UnicodeError) -> InputError:
+    """For data that ends a decoder, such as UTF-16 without the mark that tells the byte order."""
+    marked = encoding in ("utf-16", "utf-32")
+    hint = f"without a byte order mark, --encoding {encoding}-le or {encoding}-be reads it" if marked else None
+    return InputError(f"cannot be read as {encoding}: {error}", hint=hint)
+
+
 class TextDecoder:
     """Decodes a stream of bytes; what it gives does not depend on how the bytes are cut.
 
@@ -122,7 +131,10 @@ class TextDecoder:
 
     def _decoded(self, data: bytes, final: bool = False) -> str:
         assert self._decoder is not None
-        text = self._decoder.decode(data, final)
+        try:
+            text = self._decoder.decode(data, final)
+        except UnicodeError as error:  # a few codecs cannot replace what they cannot decode
+            raise _undecodable(self.encoding, error) from error
         if self._at_start and text:
             self._at_start = False
             text = text.removeprefix("\ufeff")
@@ -136,6 +148,7 @@ class TextDecoder:
             found = _NOT_ASCII.search(data)
             passed, data = (data[: found.start()], data[found.start() :]) if found else (data, b"")
             self._context = (self._context + passed)[-_CONTEXT:]
+            self._at_start = self._at_start and not passed
         self._held += data
         encoding = self._verdict(final) if self._held else None
         if encoding is None:

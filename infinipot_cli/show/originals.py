@@ -38,7 +38,9 @@ def read_again(path: Path, source: dict[str, Any], options: IngestOptions) -> It
     Raises InputError at the end if there were fewer or more characters than the pot was read from: then the options
     differ, or the extraction does.
     """
-    kind, encoding = source.get("kind"), source.get("encoding")
+    kind = source.get("kind")
+    # The encoding of an EPUB is that of its first chapter, and each chapter has its own.
+    encoding = source.get("encoding") if kind != "epub" else None
     again = replace(
         options, input_type=options.input_type or kind, encoding=options.encoding or encoding, include=(), exclude=()
     )
