@@ -19,12 +19,38 @@ from ingest_documents import Pieces, check_passages, file_source, stream_source,
 
 from infinipot_cli.errors import InputError, UsageError
 from infinipot_cli.ingest import IngestOptions, PeekableStream, is_pot, open_sources
-from infinipot_cli.ingest.decoding import wide_encoding
+from infinipot_cli.ingest.decoding import guess_encoding, wide_encoding
 
 ENGLISH = "It was a dark night; the rain fell in torrents, and the lamps struggled.\n"
 GERMAN = "Fußgänger überqueren die Straße, während schöne Mädchen fröhlich Äpfel essen.\n"
 RUSSIAN = "Все счастливые семьи похожи друг на друга, каждая несчастливая семья несчастлива по-своему.\n"
 JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。\n"
+SHORT = (
+    "25 °C",
+    "10 µm",
+    "Él está aquí, señor Núñez",
+    "«Été» à Paris",
+    "£5 – see “Terms” §3",
+    "A ½ cup",
+    "×",
+    "æøå ærø",
+)
+TOLD_APART = {
+    "cp1250": "Łódź, Kraków i Gdańsk są miastami w Polsce, gdzie mieszka dużo ludzi.\n",
+    "iso8859-2": "Łódź, Kraków i Gdańsk są miastami w Polsce, gdzie mieszka dużo ludzi.\n",
+    "cp1254": "Türkiye'nin başkenti Ankara'dır, şehir güzeldir; İstanbul en kalabalık şehirdir.\n",
+    "cp1257": "Rīga ir Latvijas galvaspilsēta, un tajā dzīvo daudz cilvēku.\n",
+    "cp1251": RUSSIAN,
+    "iso8859-5": RUSSIAN,
+    "cp1253": "Καλημέρα κόσμε, τι κάνετε σήμερα; Η Ελλάδα είναι ωραία.\n",
+    "cp1255": "שלום עולם, מה שלומכם היום\n",
+    "cp1256": "مرحبا بالعالم كيف حالكم\n",
+    "cp874": "สวัสดีชาวโลก ประเทศไทย\n",
+    "gbk": "你好，世界。今天天气很好，我们去公园散步。\n",
+    "big5": "你好，世界。今天天氣很好，我們去公園散步。\n",
+    "euc_kr": "안녕하세요 세계 오늘 날씨가 좋습니다\n",
+}
+RARE = ("cp1006", "cp4", "cp7", "cp8", "mac", "kz", "ptcp", "hp")
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-16-le", "utf-32", "utf-32-le")
 
 lines = st.text(st.characters(exclude_categories=("Cs", "Cc", "Cn", "Co"), include_characters="\n\t "), max_size=300)
@@ -89,6 +115,32 @@ def test_encodings_are_recognised(text: str, encoding: str, tmp_path: Path) -> N
     assert text_of(source) == ENGLISH * 100 + text * 200
     assert source.report().encoding
     assert not source.report().warnings
+
+
+@pytest.mark.parametrize("encoding", TOLD_APART)
+def test_scripts_and_their_encodings_are_told_apart(encoding: str) -> None:
+    text = TOLD_APART[encoding]
+    assert text_of(stream_source([text.encode(encoding)])) == text
+
+
+@pytest.mark.parametrize("text", SHORT)
+def test_a_few_signs_in_western_text_are_no_other_script(text: str) -> None:
+    assert text_of(stream_source([text.encode("cp1252")])) == text
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "of ", "25 ", "x\n", "C "]), st.integers(0x80, 0xFF)), min_size=1))
+@settings(max_examples=150, deadline=None)
+def test_bytes_that_stand_alone_are_latin_letters(parts: list[tuple[str, int]]) -> None:
+    guess = guess_encoding(b"".join(word.encode() + bytes([byte]) for word, byte in parts))
+    assert guess in {"cp1250", "cp1252", "cp1254", "cp1257", "cp1258", "iso8859-2", "iso8859-13", "iso8859-15"}
+
+
+@given(st.binary(min_size=1, max_size=200).filter(lambda data: not data.isascii()))
+@settings(max_examples=150, deadline=None)
+def test_no_guess_is_rare_or_takes_letters_for_controls(data: bytes) -> None:
+    guess = guess_encoding(data)
+    assert not guess.startswith(RARE)
+    assert not (guess.startswith("iso8859") and any(0x80 <= byte <= 0x9F for byte in data))
 
 
 def test_a_bad_byte_late_in_an_ascii_text_is_still_recognised() -> None:

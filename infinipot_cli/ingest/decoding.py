@@ -26,6 +26,33 @@ _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf
 _WIDE_SHARE = 8
 """UTF-16 of what UTF-8 could also be has a NUL in every second byte, or nearly."""
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
+_RUN = re.compile(rb"[\x80-\xff]+")
+_MIXED_RUN = re.compile(rb"(?<=[A-Za-z])[\x80-\xff]+|[\x80-\xff]+(?=[A-Za-z])")
+_CONTROLS = re.compile(rb"[\x80-\x9f]")
+"""In the ISO 8859 pages these are controls, which no text has; elsewhere letters and quotation marks."""
+_LATIN = frozenset({"cp1250", "cp1252", "cp1254", "cp1257", "cp1258", "iso8859-2", "iso8859-13", "iso8859-15"})
+_OTHER_SCRIPTS = frozenset(
+    {"cp1251", "koi8-r", "koi8-u", "iso8859-5"}  # Cyrillic
+    | {"cp1253", "iso8859-7"}  # Greek
+    | {"cp1255", "iso8859-8", "cp1256", "iso8859-6"}  # Hebrew and Arabic
+    | {"cp874"}  # Thai
+)
+_MULTIBYTE_PAGES = frozenset(
+    {"shift_jis", "cp932", "shift_jis_2004", "euc_jp", "euc_jis_2004", "euc_kr", "cp949"}
+    | {"gb2312", "gbk", "gb18030", "big5", "big5hkscs"}
+)
+_SUPERSETS = {
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "tis-620": "cp874",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+}
+"""These can also decode what lies beyond the sample."""
+_SURE = 0.04
+"""Least confidence for anything but cp1252: below it a guess is as good as chance."""
 _ASCII_BYTES = bytes(range(128))
 
 
@@ -76,13 +103,42 @@ def guess_encoding(sample: bytes) -> str:
     import chardet
 
     newline = sample.rfind(b"\n", len(sample) // 2)
-    # A superset (cp1252 for latin-1) can also decode what lies beyond the sample.
-    guess = chardet.detect(sample[: newline + 1] or sample, should_rename_legacy=True)["encoding"] or "cp1252"
+    sample = sample[: newline + 1] or sample
+    allowed = _plausible_pages(sample)
+    best, best_score = "cp1252", (0.0, False)
+    for guess in chardet.detect_all(sample, ignore_threshold=True):
+        name = _codec_name(guess["encoding"])
+        # Of guesses as good as each other the commonest page is taken.
+        score = (round(guess["confidence"], 2), name == "cp1252")
+        if name in allowed and guess["confidence"] >= _SURE and score > best_score:
+            best, best_score = name, score
+    return best
+
+
+def _plausible_pages(sample: bytes) -> frozenset[str]:
+    """The encodings that a guess may name: no rare ones, and none that the places of the bytes speak against.
+
+    Where no two bytes beyond ASCII stand together the script is Latin, and also, in encodings of one byte for a
+    character, where most of them are in words with ASCII letters.
+    """
+    runs = _RUN.findall(sample)
+    pages = _LATIN
+    if any(len(run) > 1 for run in runs):
+        pages |= _MULTIBYTE_PAGES
+        if len(_MIXED_RUN.findall(sample)) * 2 < len(runs):
+            pages |= _OTHER_SCRIPTS
+    if _CONTROLS.search(sample):
+        pages = frozenset(name for name in pages if not name.startswith("iso8859"))
+    return pages
+
+
+def _codec_name(guess: str | None) -> str:
+    """The name of the codec for a guess, or of its superset; "" for none."""
     try:
-        name = codecs.lookup(guess).name
+        name = codecs.lookup(guess or "").name
     except LookupError:
-        return "cp1252"
-    return "cp1252" if name in ("ascii", "utf-8") or name.startswith(("utf-16", "utf-32")) else name
+        return ""
+    return _SUPERSETS.get(name, name)
 
 
 def _undecodable(encoding: str | None, error: UnicodeError) -> InputError:
