@@ -90,6 +90,42 @@ def test_html_encodings(declared: str, encoding: str) -> None:
     assert text_of(stream_source([page.encode(encoding)])) == words + "\n"
 
 
+def html_read(data: bytes) -> tuple[str, str | None, list[str]]:
+    source = stream_source([b"<!doctype html>" + data], input_type="html")
+    return text_of(source), source.report().encoding, source.report().warnings
+
+
+@pytest.mark.parametrize(
+    ("head", "encoding", "words"),
+    [
+        ('<meta charset="iso-2022-jp">', "iso-2022-jp", "吾輩は猫である"),
+        ('<!-- <meta charset="koi8-r"> --><meta charset="windows-1251">', "windows-1251", "Все счастливые семьи"),
+        ('<meta charset="undefined">', "utf-8", "Größe"),
+        ('<meta charset="idna">', "utf-8", "Größe"),
+    ],
+)
+def test_the_declared_encoding_is_taken_if_there_is_such(head: str, encoding: str, words: str) -> None:
+    assert html_read(f"{head}<p>{words}".encode(encoding)) == (words + "\n", encoding, [])
+
+
+def test_a_byte_order_mark_wins_over_a_declaration() -> None:
+    page = '<html><meta charset="windows-1251"><body><p>Größe'
+    source = stream_source([page.encode("utf-8-sig")])
+    assert (text_of(source), source.report().encoding) == ("Größe\n", "utf-8")
+
+
+def test_damaged_bytes_of_markup_are_reported(tmp_path: Path) -> None:
+    body = "<p>Größe, Äpfel, Öl und Übermut</p>".encode() + b"<p>bad \xff</p>"
+    text, encoding, warnings = html_read(b'<meta charset="utf-8">' + body)
+    assert text.endswith("bad \ufffd\n")
+    assert (encoding, warnings) == ("utf-8", ["1 characters could not be decoded as utf-8"])
+    path = make_epub(tmp_path / "a.epub", ["<p>Sound.</p>", "<p>Größe, Äpfel, Öl und Übermut, bad _</p>"])
+    damaged = rewrite(path, tmp_path / "b.epub", "OEBPS/text/ch 1.xhtml", lambda data: data.replace(b"_", b"\xff"))
+    source = file_source(damaged)
+    assert "bad \ufffd" in text_of(source)
+    assert source.report().warnings == ["chapter 2: 1 characters could not be decoded as utf-8"]
+
+
 def test_hostile_html_is_survived() -> None:
     assert html_text("<div>" * 20_000 + "deep")[0] == "deep\n"
     assert html_text("<ul><li>" * 500 + "x<li><li>")[0] == "- x\n"

@@ -148,6 +148,11 @@ def _undecodable(encoding: str | None, error: UnicodeError) -> InputError:
     return InputError(f"cannot be read as {encoding}: {error}", hint=hint)
 
 
+def damage_note(replaced: int, encoding: str | None) -> str:
+    """A sentence about characters that were replaced."""
+    return f"{replaced:,} characters could not be decoded as {encoding}"
+
+
 class TextDecoder:
     """Decodes a stream of bytes; what it gives does not depend on how the bytes are cut.
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 from infinipot_cli.errors import InputError
 from infinipot_cli.ingest.archives import open_zip, read_member, refuse_dtd
+from infinipot_cli.ingest.decoding import damage_note
 from infinipot_cli.ingest.html import decode_markup, html_text
 from infinipot_cli.ingest.source import PagedExtractor, Piece
 from infinipot_cli.ingest.types import SourceReport
@@ -48,9 +49,11 @@ class EpubExtractor(PagedExtractor):
         if not name:
             report.skipped.append(f"chapter {number}: not a text")
             return ""
-        markup, encoding = decode_markup(read_member(archive, name), self.options.encoding)
-        report.encoding = report.encoding or encoding
-        text, _ = html_text(markup, xml=True)
+        markup = decode_markup(read_member(archive, name), self.options.encoding)
+        report.encoding = report.encoding or markup.encoding
+        if markup.replaced:
+            report.warnings.append(f"chapter {number}: {damage_note(markup.replaced, markup.encoding)}")
+        text, _ = html_text(markup.text, xml=True)
         if not text:
             report.skipped.append(f"chapter {number}: no text")
         return text

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from infinipot_cli.errors import InputError
-from infinipot_cli.ingest.decoding import TextDecoder
+from infinipot_cli.ingest.decoding import TextDecoder, bom_of, damage_note
 from infinipot_cli.ingest.source import Extractor, Piece
 from infinipot_cli.ingest.streams import CHUNK, PeekableStream
 from infinipot_cli.ingest.types import SourceReport
@@ -83,6 +83,7 @@ _SELF_CLOSED = re.compile(r"<([A-Za-z][\w:.-]*)((?:\s[^<>]*?)?)/>")
 _CHARSET = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)|<\?xml[^>]{0,100}?encoding=[\"']([\w.:-]+)", re.IGNORECASE
 )
+_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
 _SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
 _INVISIBLE = str.maketrans("", "", "\u00ad\u200b\ufeff\x00")
 
@@ -96,8 +97,11 @@ class HtmlExtractor(Extractor):
         """The page's text, in one piece."""
         with self.feed.open() as stream:
             data = _read_bounded(stream)
-        markup, report.encoding = decode_markup(data, self.options.encoding)
-        text, navigation = html_text(markup)
+        markup = decode_markup(data, self.options.encoding)
+        report.encoding = markup.encoding
+        if markup.replaced:
+            report.warnings.append(damage_note(markup.replaced, markup.encoding))
+        text, navigation = html_text(markup.text)
         if navigation:
             report.skipped.append(f"navigation ({navigation} {'block' if navigation == 1 else 'blocks'})")
         yield None, text
@@ -116,21 +120,40 @@ def _read_bounded(stream: PeekableStream) -> bytes:
     return b"".join(parts)
 
 
-def decode_markup(data: bytes, encoding: str | None) -> tuple[str, str]:
-    """Markup as text, and the encoding: the given one, a byte order mark's, the declared one, or a guess."""
-    declared = _CHARSET.search(data[:4096])
-    if encoding is None and declared and data.isascii() is False:
-        name = (declared[1] or declared[2]).decode("ascii")
+class Markup(NamedTuple):
+    """Markup as text, its encoding, and how many characters could not be decoded."""
+
+    text: str
+    encoding: str
+    replaced: int
+
+
+def decode_markup(data: bytes, encoding: str | None) -> Markup:
+    """Decode by the given encoding, a byte order mark's, the declared one, or a guess."""
+    if encoding is None and bom_of(data) is None and (name := _declared(data)):
         try:
-            # Pages that call themselves latin-1 are Windows-1252 in fact, says the HTML standard.
-            name = "cp1252" if name.lower() in ("iso-8859-1", "latin1", "ascii", "us-ascii") else name
-            if not name.lower().startswith("utf-16"):
-                return data.decode(name).removeprefix("\ufeff"), name.lower()
-        except (LookupError, UnicodeDecodeError):
+            return Markup(data.decode(name), name, 0)
+        except (LookupError, UnicodeError):
             pass  # a wrong declaration: look for ourselves
     decoder = TextDecoder(encoding, data[:8192])
     text = decoder.feed(data) + decoder.finish()
-    return text, decoder.encoding or "utf-8"
+    return Markup(text, decoder.encoding or "utf-8", decoder.replaced)
+
+
+def _declared(data: bytes) -> str | None:
+    """The encoding that the markup names, where it makes a difference."""
+    # ASCII reads the same in all encodings, but for those that change their meaning by escapes.
+    if data.isascii() and b"\x1b" not in data:
+        return None
+    declared = _CHARSET.search(_COMMENT.sub(b"", data[:4096]))
+    if declared is None:
+        return None
+    name = (declared[1] or declared[2]).decode("ascii", "replace").lower()
+    # What could be read so far is not UTF-16, whatever it calls itself.
+    if name.startswith("utf-16"):
+        return None
+    # Pages that call themselves latin-1 are Windows-1252 in fact, says the HTML standard.
+    return "cp1252" if name in ("iso-8859-1", "latin1", "ascii", "us-ascii") else name
 
 
 def html_text(markup: str, xml: bool = False) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from infinipot_cli.errors import InputError
-from infinipot_cli.ingest.decoding import TextDecoder
+from infinipot_cli.ingest.decoding import TextDecoder, damage_note
 from infinipot_cli.ingest.sniffing import HEAD
 from infinipot_cli.ingest.source import Extractor, Piece
 from infinipot_cli.ingest.streams import CHUNK
@@ -65,6 +65,6 @@ class _Cleaner:
 def _note(report: SourceReport, decoder: TextDecoder, cleaner: _Cleaner) -> None:
     report.encoding = decoder.encoding
     if decoder.replaced:
-        report.warnings.append(f"{decoder.replaced:,} characters could not be decoded as {decoder.encoding}")
+        report.warnings.append(damage_note(decoder.replaced, decoder.encoding))
     if cleaner.nuls:
         report.warnings.append(f"{cleaner.nuls:,} NUL characters were dropped")
