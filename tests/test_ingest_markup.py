@@ -90,6 +90,27 @@ def test_html_encodings(declared: str, encoding: str) -> None:
     assert text_of(stream_source([page.encode(encoding)])) == words + "\n"
 
 
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ("<td><p>Name</p></td><td><p>Age</p></td>", "Name | Age"),
+        ("<td>\n <p>Ann</p>\n <p>Lee</p>\n</td>\n<td> <b>7</b> </td>", "Ann Lee | 7"),
+        ("<th><div>a</div><ul><li>b</li><li>c</li></ul></th><td><div><div>d</div></div></td>", "a - b - c | d"),
+        ("<td>a<br>b</td><td>c<pre>d</pre></td>", "a\nb | c d"),
+        ("<td><h1>One</h1><p>Two</p></td>", "One\n\nTwo"),
+        ("<td>a</td><td>b<table><tr><td>c</td></tr><tr><td>d</td></tr></table></td>", "a | b\nc\nd"),
+    ],
+)
+def test_blocks_in_a_cell_stay_on_the_line_of_its_row(cells: str, words: str) -> None:
+    assert html_text(f"<table><tr>{cells}</tr></table><p>end")[0].split("\n\nend")[0] == words
+
+
+def test_cdata_sections_are_text_in_xhtml(tmp_path: Path) -> None:
+    body = "<p>a <![CDATA[if x < y && <b>z</b>]]> b</p><script>//<![CDATA[\nx = '<p>';\n//]]></script><p>c</p>"
+    assert text_of(file_source(make_epub(tmp_path / "a.epub", [body]))) == "a if x < y && <b>z</b> b\n\nc\n"
+    assert html_text("<p>a</p><![CDATA[ never closed <p>b</p>", xml=True)[0].startswith("a")
+
+
 def html_read(data: bytes) -> tuple[str, str | None, list[str]]:
     source = stream_source([b"<!doctype html>" + data], input_type="html")
     return text_of(source), source.report().encoding, source.report().warnings

@@ -38,8 +38,8 @@ _OTHER_SCRIPTS = frozenset(
     | {"cp874"}  # Thai
 )
 _MULTIBYTE_PAGES = frozenset(
-    {"shift_jis", "cp932", "shift_jis_2004", "euc_jp", "euc_jis_2004", "euc_kr", "cp949"}
-    | {"gb2312", "gbk", "gb18030", "big5", "big5hkscs"}
+    {"cp932", "shift_jis_2004", "euc_jp", "euc_jis_2004"}  # Japanese
+    | {"cp949", "gb18030", "big5", "big5hkscs"}  # Korean and Chinese
 )
 _SUPERSETS = {
     "iso8859-1": "cp1252",

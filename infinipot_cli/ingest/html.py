@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -74,6 +75,7 @@ _BLOCKS = frozenset(
         "ul",
     }
 )
+_CELLS = frozenset({"td", "th"})
 # These stand apart by an empty line.
 _PARAGRAPHS = frozenset({"p", "h1", "h2", "h3", "h4", "h5", "h6", "pre"})
 _VOID = frozenset(
@@ -165,7 +167,7 @@ def html_text(markup: str, xml: bool = False) -> tuple[str, int]:
     from selectolax.lexbor import LexborHTMLParser
 
     if xml or markup.lstrip("\ufeff \r\n\t").startswith("<?xml"):
-        markup = _SELF_CLOSED.sub(_closed, markup)
+        markup = _SELF_CLOSED.sub(_closed, _without_cdata(markup))
     tree = LexborHTMLParser(markup)
     writer = _Writer()
     title = tree.css_first("head title")
@@ -183,6 +185,16 @@ def _closed(match: re.Match[str]) -> str:
     return match[0] if name.lower() in _VOID else f"<{name}{attributes}></{name}>"
 
 
+def _without_cdata(markup: str) -> str:
+    """CDATA sections as the plain text they stand for: to an HTML parser they are comments."""
+    before, *sections = markup.split("<![CDATA[")
+    parts = [before]
+    for section in sections:
+        words, end, after = section.partition("]]>")
+        parts.append(html.escape(words, quote=False) + after if end else "<![CDATA[" + section)
+    return "".join(parts)
+
+
 class _Writer:
     """Collects words and line breaks, with white space as a browser lays it out."""
 
@@ -192,16 +204,20 @@ class _Writer:
         self._space = False
         self._begun = False
         self._item = False
+        # For each table and cell that is open, the innermost last: whether blocks in it stay on one line.
+        self._one_line: list[bool] = []
         self.navigation = 0
 
     def words(self, text: str) -> None:
         text = _SPACES.sub(" ", text.translate(_INVISIBLE))
-        if not text or (text == " " and (self._breaks or not self._begun)):
+        if not text:
             return
-        leading = text[0] == " " or self._space
+        if text == " ":
+            self._space = self._space or (self._begun and not self._breaks)
+            return
+        self._space = self._space or text[0] == " "
         self._lines_out()
-        at_start = not self._parts or self._parts[-1].endswith(("\n", " ", "\t"))
-        self._parts.append((" " if leading and not at_start else "") + text.strip(" "))
+        self._parts.append(text.strip(" "))
         self._space = text[-1] == " "
         self._begun = True
 
@@ -215,9 +231,17 @@ class _Writer:
 
     def cell(self) -> None:
         """A bar between two cells of a row."""
+        self._space = False
         self._lines_out()
         self._parts.append(" | ")
-        self._space = False
+
+    def enter(self, one_line: bool) -> None:
+        """A table or a cell begins; ``one_line``: the blocks within are parted by spaces."""
+        self._one_line.append(one_line)
+
+    def leave(self) -> None:
+        """The innermost table or cell ends."""
+        self._one_line.pop()
 
     def item(self) -> None:
         """A dash before the next words, if any come before the item ends."""
@@ -226,6 +250,9 @@ class _Writer:
     def block(self, apart: bool = False, ends: bool = False) -> None:
         """End the line, at the beginning or end of a block; ``apart`` leaves an empty one."""
         self._item = self._item and not ends
+        if self._one_line and self._one_line[-1]:
+            self._space = self._begun and not self._breaks
+            return
         if self._begun and not self._item:
             self._breaks = max(self._breaks, 2 if apart else 1)
         self._space = False
@@ -242,9 +269,11 @@ class _Writer:
     def _lines_out(self) -> None:
         if self._breaks and self._begun:
             self._parts.append("\n" * self._breaks)
+        if self._space and self._parts and not self._parts[-1].endswith(("\n", " ", "\t")):
+            self._parts.append(" ")
         if self._item:
             self._parts.append("- ")
-        self._breaks, self._item = 0, False
+        self._breaks, self._item, self._space = 0, False, False
 
 
 def _walk(root: Any, writer: _Writer) -> None:
@@ -290,18 +319,26 @@ def _enter(node: Any, writer: _Writer, preformatted: bool) -> bool:
         writer.block(apart=tag in _PARAGRAPHS)
         if tag == "li":
             writer.item()
-    elif tag in ("td", "th") and _has_cell_before(node):
+    elif tag in _CELLS and _has_cell_beside(node, "prev"):
         writer.cell()
+    if tag == "table":
+        writer.enter(one_line=False)
+    elif tag in _CELLS:
+        # Alone in its row it lays out a page, and no table.
+        writer.enter(one_line=_has_cell_beside(node, "prev") or _has_cell_beside(node, "next"))
     return True
 
 
 def _leave(node: Any, writer: _Writer) -> None:
+    if node.tag == "table" or node.tag in _CELLS:
+        writer.leave()
     if node.tag in _PARAGRAPHS or node.tag in _BLOCKS:
         writer.block(apart=node.tag in _PARAGRAPHS, ends=True)
 
 
-def _has_cell_before(node: Any) -> bool:
-    before = node.prev
-    while before is not None and before.tag not in ("td", "th"):
-        before = before.prev
-    return before is not None
+def _has_cell_beside(node: Any, direction: str) -> bool:
+    """Whether the row has a cell on that side: "prev" or "next"."""
+    beside = getattr(node, direction)
+    while beside is not None and beside.tag not in _CELLS:
+        beside = getattr(beside, direction)
+    return beside is not None
