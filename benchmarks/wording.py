@@ -16,8 +16,7 @@ import random
 import time
 from pathlib import Path
 
-from choices import pot_settings
-
+from benchmarks.choices import pot_settings
 from engine.framing import Framing
 from engine.generation import generate
 from engine.model import Model
