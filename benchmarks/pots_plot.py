@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +41,5 @@ def draw(path: Path, times: Sequence[FileTimes], outcomes: Sequence[Outcome]) ->
 
 def divergence(outcomes: Sequence[Outcome], part: str, dtype: str) -> float:
     """Mean of the answers' ``kl`` of one part from a pot in ``dtype``."""
-    found = [
-        float(outcome.labels["kl"]) for outcome in outcomes if outcome.labels["part"] == part and outcome.setup == dtype
-    ]
-    return sum(found) / len(found)
+    found = (o for o in outcomes if o.labels["part"] == part and o.setup == dtype)
+    return statistics.fmean(float(outcome.labels["kl"]) for outcome in found)

@@ -332,10 +332,11 @@ class _Loop:
         for case in cases:
             key = self._key(case, setup)
             known = self.results.known(key)
-            if known is not None and not known["error"]:  # memory that ran out may be there now
+            if known is not None and known["error"]:
+                known = None  # memory that ran out may be there now
+            if known is not None:
                 outcome = Outcome.from_dict(known)
             else:
-                known = None
                 self.watch.begin(case, setup)
                 outcome = self._run(case, setup, key)
                 self.results.add(outcome.to_dict())
