@@ -11,8 +11,9 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	@BIN=$(BIN) sh examples/demo.sh
 
+# One worker per core: a worker is a Python with torch in it, about half a gigabyte.
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 # What only a CUDA device can show; elsewhere all of it is skipped. TORCH names the build: make gpu-test TORCH=torch
 gpu-test: $(READY)
