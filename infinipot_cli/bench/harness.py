@@ -257,8 +257,8 @@ def run_all(
     was ``taught``, its own focus and doubt are left out.
     ``bench`` is the benchmark's name and ``about`` whatever else its outcomes depend on; both are part of what an
     outcome is known by. Outcomes that ``out`` holds already, of the same case, setup, wording, model and version,
-    are taken from there. Raises UsageError for a file that holds something else than results, or for two cases of
-    one id, or two setups of one name.
+    are taken from there, but for those with an error. Raises UsageError for a file that holds something else than
+    results, or for two cases of one id, or two setups of one name.
     """
     generation = replace(
         generation,
@@ -332,8 +332,6 @@ class _Loop:
         for case in cases:
             key = self._key(case, setup)
             known = self.results.known(key)
-            if known is not None and known["error"]:
-                known = None  # memory that ran out may be there now
             if known is not None:
                 outcome = Outcome.from_dict(known)
             else:

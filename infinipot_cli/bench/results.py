@@ -4,7 +4,7 @@ Every line is one JSON object whose first field is ``record``: ``run`` (what the
 wording, setups, version, machine) or ``outcome``, which names its run. A line is written whole and at once, so a run
 that is broken off leaves at most one damaged line, the last; the next run drops it. Results of other settings, models
 or versions may stand in the same file: they are never taken for this run's own, and the next run says that they are
-there.
+there. Nor is one taken that ran out of memory: it is tried again.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Results:
 
     @property
     def keys(self) -> set[str]:
-        """The keys of all outcomes that the file holds."""
+        """The keys of all outcomes that the file holds, but for those with an error."""
         return set(self._known)
 
     def __enter__(self) -> Results:
@@ -113,7 +113,7 @@ class Results:
             self._file.close()
 
     def known(self, key: str) -> dict[str, Any] | None:
-        """The outcome of that key, if the file holds it."""
+        """The outcome of that key, if the file holds it and it has no error."""
         return self._known.get(key)
 
     def add(self, outcome: Mapping[str, Any]) -> None:
@@ -147,7 +147,7 @@ class Results:
             whole += len(line)
             if record["record"] == "run":
                 self._runs.add(record["run"])
-            else:
+            elif not record.get("error"):  # memory that ran out may be there now
                 outcome = {name: value for name, value in record.items() if name not in ("record", "bench")}
                 self._known[outcome["key"]] = outcome
 
