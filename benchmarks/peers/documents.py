@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
+from infinipot_cli.bench.needles import PASSKEY_LINE, PASSKEY_QUESTION
 from infinipot_cli.ingest import IngestOptions, open_sources
 
-LINE = "The pass key is {key}. Remember it. {key} is the pass key."
 DEPTHS = (0.5, 0.1, 0.9, 0.3, 0.7)
 
 Count = Callable[[str], int]
@@ -85,7 +85,7 @@ def book_text(path: str) -> str:
 def pass_key(seed: int, trial: int) -> Needle:
     """Mohtashami and Jaggi's line, asked for as ``infinipot bench nih`` does."""
     key = str(random.Random(f"{seed} {trial}").randint(10_000, 99_999))
-    return Needle(f"key-{key}", "passkey", LINE.format(key=key), "What number is the pass key?", (key,))
+    return Needle(f"key-{key}", "passkey", PASSKEY_LINE.format(key=key), PASSKEY_QUESTION, (key,))
 
 
 def questions(path: str, book: str) -> list[Needle]:

@@ -24,6 +24,8 @@ PASSKEY_INTRO = (
     "There is an important info hidden inside a lot of irrelevant text. Find it and memorize them. "
     "I will quiz you about the important information there.\n"
 )
+PASSKEY_LINE = "The pass key is {key}. Remember it. {key} is the pass key."
+PASSKEY_QUESTION = "What number is the pass key?"
 _ONE = (
     "A special magic {kind} is hidden within the following text. Make sure to memorize it. "
     "I will quiz you about the {kind} afterwards.\n"
@@ -108,8 +110,8 @@ def passkey(request: Request) -> Puzzle:
     chance = request.chance("needles")
     key = str(chance.randint(1, 50_000))
     depth = _anywhere(chance) if request.depth is None else request.depth
-    line = f"The pass key is {key}. Remember it. {key} is the pass key."
-    return _hidden(request, PASSKEY_INTRO, [Needle(depth, line)], "What number is the pass key?", (key,))
+    needle = Needle(depth, PASSKEY_LINE.format(key=key))
+    return _hidden(request, PASSKEY_INTRO, [needle], PASSKEY_QUESTION, (key,))
 
 
 def multikey(request: Request) -> Puzzle:
