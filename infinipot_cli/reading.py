@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.wellformed import well_formed
-from infinipot_cli.ingest import DistinctSources, IngestOptions, Met, Source, open_sources
+from infinipot_cli.ingest import IngestOptions, Met, Source, Sources, open_sources
 from infinipot_cli.interrupts import Interrupts
 from infinipot_cli.options import InputOptions
 from infinipot_cli.plan import STDIN, Plan
@@ -49,16 +49,16 @@ def ingest_options(inputs: InputOptions) -> IngestOptions:
     )
 
 
-def open_plan(plan: Plan, inputs: InputOptions) -> DistinctSources:
-    """The sources of a plan, each file once."""
-    return DistinctSources(open_sources(plan.names, ingest_options(inputs), plan.stdin), Met())
+def open_plan(plan: Plan, inputs: InputOptions) -> Sources:
+    """The sources of a plan."""
+    return open_sources(plan.names, ingest_options(inputs), plan.stdin)
 
 
-def open_each(plan: Plan, inputs: InputOptions) -> Iterator[tuple[str, DistinctSources]]:
+def open_each(plan: Plan, inputs: InputOptions) -> Iterator[tuple[str, Sources]]:
     """Every name of a plan with its own sources, each file once, so that one bad name does not hide the next."""
-    met = Met()
+    met: Met = set()
     for name in plan.names:
-        yield name, DistinctSources(open_sources([name], ingest_options(inputs), plan.stdin), met)
+        yield name, open_sources([name], ingest_options(inputs), plan.stdin, met)
 
 
 def header(name: str, first: bool) -> str:

@@ -305,6 +305,14 @@ def test_what_it_would_take(folder: Path, book: Path) -> None:
     assert content["tokens"] == 6 * len(tiny.tokenizer().encode(TEXT * 2, add_special_tokens=False))
 
 
+def test_a_file_of_several_names_is_read_once(folder: Path, book: Path) -> None:
+    alone, again = (
+        analyse(folder, *names, "--question", QUESTION, "--dry-run", "--json").json["tokens"]
+        for names in ((book,), (book.parent, book))
+    )
+    assert again == alone
+
+
 def test_settings_of_other_commands_mean_nothing_here(folder: Path, home: Path) -> None:  # noqa: F811
     config = home / "config" / "infinipot" / "config.yaml"
     config.parent.mkdir(parents=True)

@@ -163,6 +163,16 @@ def test_several_sources_in_the_order_given(tmp_path: Path) -> None:
         IngestOptions(input_type="word")
 
 
+def test_a_file_of_several_names_is_read_once(tmp_path: Path) -> None:
+    tree(tmp_path, a="A", d__b="B", d__blank=" \n")
+    (tmp_path / "hard").hardlink_to(tmp_path / "a")
+    sources = open_sources([str(tmp_path), str(tmp_path / "hard"), str(tmp_path / "d")])
+    assert [text_of(source).strip() for source in sources] == ["A", "B", "", ""]
+    assert sources.skipped == [
+        f"{tmp_path / name}: a file that is read under another name" for name in ("hard", "hard", "d/b")
+    ]
+
+
 def test_named_pipes_can_be_read_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     threading.Thread(target=lambda: (tmp_path / "pipe").write_text("through a pipe"), daemon=True).start()

@@ -8,8 +8,7 @@
 Everything streams. The libraries for the formats are imported when a document needs them.
 """
 
-from infinipot_cli.ingest.distinct import DistinctSources, Met
-from infinipot_cli.ingest.opening import Sources, open_sources
+from infinipot_cli.ingest.opening import Met, Sources, open_sources
 from infinipot_cli.ingest.sniffing import is_pot
 from infinipot_cli.ingest.source import Source
 from infinipot_cli.ingest.streams import PeekableStream
@@ -18,7 +17,6 @@ from infinipot_cli.ingest.types import KINDS, MAX_PASSAGE, IngestOptions, Passag
 __all__ = [
     "KINDS",
     "MAX_PASSAGE",
-    "DistinctSources",
     "IngestOptions",
     "Met",
     "Passage",

@@ -26,7 +26,6 @@ class FolderWalk:
         self._root = root
         self._include = _spec(options.include)
         self._exclude = _spec(options.exclude)
-        self._seen: set[tuple[int, int]] = set()
 
     def files(self) -> Iterator[Path]:
         """Paths that begin with the folder's own. Raises InputError if the folder itself cannot be listed."""
@@ -72,7 +71,7 @@ class FolderWalk:
         return False
 
     def _is_wanted(self, entry: os.DirEntry[str]) -> bool:
-        """Whether an entry is a regular file that was not met before under another name."""
+        """Whether an entry is a regular file with something in it."""
         try:
             status = entry.stat()
             reason = (
@@ -86,10 +85,6 @@ class FolderWalk:
             )
         except OSError as error:
             reason = "a broken link" if entry.is_symlink() else f"cannot be read: {error.strerror}"
-        if not reason:
-            identity = (status.st_dev, status.st_ino)
-            reason = "a file that is read under another name" if identity in self._seen else ""
-            self._seen.add(identity)
         if reason:
             self.skipped.append(f"{entry.path}: {reason}")
         return not reason

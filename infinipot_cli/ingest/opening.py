@@ -45,18 +45,23 @@ _OTHER_ZIPS = (
     ("META-INF/MANIFEST.MF", "a Java archive"),
 )
 
+Met = set[tuple[int, int]]
+"""The files that were read, by what tells one from all others."""
+
 
 class Sources(Iterator[Source]):
-    """The sources that some names stand for, opened one after the other.
+    """The sources that some names stand for, opened one after the other, each file once, whatever names it has.
 
-    ``skipped`` gets, as the iteration goes on, a sentence for each file in a folder that is not read.
+    ``skipped`` gets, as the iteration goes on, a sentence for each file in a folder that is not read, and for each
+    that is come to again.
     """
 
-    def __init__(self, names: Sequence[str], options: IngestOptions, stdin: BinaryIO | None) -> None:
+    def __init__(self, names: Sequence[str], options: IngestOptions, stdin: BinaryIO | None, met: Met) -> None:
         self.skipped: list[str] = []
         self._names = list(names)
         self._options = options
         self._stdin = stdin
+        self._met = met
         self._opened = self._open_all()
 
     def __next__(self) -> Source:
@@ -69,8 +74,17 @@ class Sources(Iterator[Source]):
         for name in self._names:
             sources = self._in_folder(Path(name)) if _is_folder(name) else iter((self._explicit(name),))
             for source in sources:
+                file = _identity(source)
+                if file in self._met:
+                    self.skipped.append(f"{source.name}: a file that is read under another name")
+                    readable = True
+                    continue
                 yield source
-                readable = readable or not source.is_barren
+                # One without text is read again: in a folder it is passed over quietly, named outright it is an error.
+                if not source.is_barren:
+                    readable = True
+                    if file is not None:
+                        self._met.add(file)
         if not readable:
             reasons = "; ".join(self.skipped[:3]) + ("; …" if len(self.skipped) > 3 else "")
             raise InputError(
@@ -106,14 +120,26 @@ class Sources(Iterator[Source]):
                 self.skipped.append(f"{path}: {reason}")
 
 
-def open_sources(names: Sequence[str], options: IngestOptions | None = None, stdin: BinaryIO | None = None) -> Sources:
-    """The documents that ``names`` stand for: files, folders, and "-" for ``stdin``.
+def open_sources(
+    names: Sequence[str], options: IngestOptions | None = None, stdin: BinaryIO | None = None, met: Met | None = None
+) -> Sources:
+    """The documents that ``names`` stand for: files, folders, and "-" for ``stdin``; without the files of ``met``,
+    which gets those that are read.
 
     Iterating raises InputError for a named file that cannot be read, and at the end if there was nothing
     readable at all; files found in folders are skipped instead (``skipped``), or, when they fail in the
     middle of reading, end early with a warning in their report. UsageError if "-" is there twice.
     """
-    return Sources(names, options or IngestOptions(), stdin)
+    return Sources(names, options or IngestOptions(), stdin, set() if met is None else met)
+
+
+def _identity(source: Source) -> tuple[int, int] | None:
+    """The same for two names of one file."""
+    try:
+        status = source.path.stat() if source.path else None
+    except OSError:  # it went away; reading it will say so
+        return None
+    return (status.st_dev, status.st_ino) if status else None
 
 
 def _is_folder(name: str) -> bool:
