@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
-from engine.grouped import attend_grouped
+from engine.grouped import attend_grouped, mix, softmax
 from engine.rope import RotaryKey, Rotation, Tables, rotate_by_head
 from engine.tiles import attend_in_tiles, suits
 
@@ -214,10 +214,7 @@ def _weights(
     if softcap is not None:
         logits = torch.tanh(logits / softcap) * softcap
     logits = logits.float().add_(mask)
-    if sinks is not None:
-        sink = sinks.float().reshape(1, -1, 1, 1).expand(1, -1, logits.shape[2], 1)
-        return torch.cat([logits, sink], dim=-1).softmax(-1)[..., :-1]
-    return logits.softmax(-1)
+    return softmax(logits, sinks)
 
 
 def _plain(
@@ -230,9 +227,7 @@ def _plain(
     sinks: Tensor | None,
 ) -> Tensor:
     """The textbook form, for models whose attention no fused kernel of torch computes (softcap, sinks)."""
-    weights = _weights(query, key, mask, scale, softcap, sinks).to(query.dtype)
-    rows = weights.reshape(1, value.shape[1], -1, value.shape[2])
-    return (rows @ value).reshape(*query.shape[:3], -1)
+    return mix(_weights(query, key, mask, scale, softcap, sinks).to(query.dtype), value)
 
 
 def _fused(

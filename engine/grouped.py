@@ -51,8 +51,8 @@ def attend_grouped(
         distance = rows[part, None] - slots[None]
         logits[..., near_from:] = torch.where(distance[:, near_from:] < window, near, logits[..., near_from:])
         hidden = distance < 0 if spec.window is None else (distance < 0) | (distance >= spec.window)
-        weights = _softmax(logits.masked_fill_(hidden, float("-inf")), sinks).to(value.dtype)
-        parts.append(_mix(weights, value))
+        weights = softmax(logits.masked_fill_(hidden, float("-inf")), sinks).to(value.dtype)
+        parts.append(mix(weights, value))
     return torch.cat(parts, dim=2).transpose(1, 2).contiguous()
 
 
@@ -63,14 +63,15 @@ def _scaled(query: Tensor, key: Tensor, scale: float, softcap: float | None) -> 
     return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
 
-def _softmax(logits: Tensor, sinks: Tensor | None) -> Tensor:
+def softmax(logits: Tensor, sinks: Tensor | None) -> Tensor:
+    """Attention probabilities of float32 logits [1, Hq, T, n]; ``sinks`` [Hq] take a share of them and give nothing."""
     if sinks is None:
         return logits.softmax(-1)
     sink = sinks.float().reshape(1, -1, 1, 1).expand(1, -1, logits.shape[2], 1)
     return torch.cat([logits, sink], dim=-1).softmax(-1)[..., :-1]
 
 
-def _mix(weights: Tensor, value: Tensor) -> Tensor:
+def mix(weights: Tensor, value: Tensor) -> Tensor:
     """Weights [1, Hq, T, n] over value [1, Hkv, n, Dv] -> [1, Hq, T, Dv]."""
     heads, rows, keys = weights.shape[1:]
     mixed = weights.reshape(1, value.shape[1], -1, keys) @ value
