@@ -173,6 +173,18 @@ def test_a_file_of_several_names_is_read_once(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("order", "begins", "read"), [("-a", 0, ["text"]), ("a-", 0, ["text"]), ("-a", 2, ["xt", "text"])]
+)
+def test_a_file_that_is_stdin_too_is_read_once(tmp_path: Path, order: str, begins: int, read: list[str]) -> None:
+    tree(tmp_path, a="text")
+    with (tmp_path / "a").open("rb") as stdin:
+        stdin.seek(begins)
+        sources = open_sources([name if name == "-" else str(tmp_path / name) for name in order], stdin=stdin)
+        assert [text_of(source) for source in sources] == read
+    assert len(sources.skipped) == 2 - len(read)
+
+
 def test_named_pipes_can_be_read_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     threading.Thread(target=lambda: (tmp_path / "pipe").write_text("through a pipe"), daemon=True).start()

@@ -74,7 +74,7 @@ class Sources(Iterator[Source]):
         for name in self._names:
             sources = self._in_folder(Path(name)) if _is_folder(name) else iter((self._explicit(name),))
             for source in sources:
-                file = _identity(source)
+                file = self._identity(source)
                 if file in self._met:
                     self.skipped.append(f"{source.name}: a file that is read under another name")
                     readable = True
@@ -83,7 +83,8 @@ class Sources(Iterator[Source]):
                 # One without text is read again: in a folder it is passed over quietly, named outright it is an error.
                 if not source.is_barren:
                     readable = True
-                    if file is not None:
+                    # Standard input may have begun in the middle of the file.
+                    if file is not None and (source.path or source.bytes_read == source.size):
                         self._met.add(file)
         if not readable:
             reasons = "; ".join(self.skipped[:3]) + ("; …" if len(self.skipped) > 3 else "")
@@ -105,7 +106,17 @@ class Sources(Iterator[Source]):
     def _stdin_source(self) -> Source:
         if self._stdin is None:
             raise InputError("standard input is closed")
-        return _build("stdin", None, Feed(None, self._stdin, self._options), _stream_size(self._stdin), self._options)
+        status = _redirected(self._stdin)
+        size = status.st_size if status else None
+        return _build("stdin", None, Feed(None, self._stdin, self._options), size, self._options)
+
+    def _identity(self, source: Source) -> tuple[int, int] | None:
+        """The same for two names of one file."""
+        try:
+            status = source.path.stat() if source.path else _redirected(self._stdin)
+        except OSError:  # it went away; reading it will say so
+            return None
+        return (status.st_dev, status.st_ino) if status else None
 
     def _in_folder(self, folder: Path) -> Iterator[Source]:
         walk = FolderWalk(folder, self._options)
@@ -133,15 +144,6 @@ def open_sources(
     return Sources(names, options or IngestOptions(), stdin, set() if met is None else met)
 
 
-def _identity(source: Source) -> tuple[int, int] | None:
-    """The same for two names of one file."""
-    try:
-        status = source.path.stat() if source.path else None
-    except OSError:  # it went away; reading it will say so
-        return None
-    return (status.st_dev, status.st_ino) if status else None
-
-
 def _is_folder(name: str) -> bool:
     try:
         return name not in ("", "-") and Path(name).is_dir()
@@ -161,13 +163,13 @@ def _file_source(name: str, path: Path, options: IngestOptions, tolerant: bool =
     return _build(name, path, Feed(path, stream, options), None, options, tolerant)
 
 
-def _stream_size(stream: BinaryIO) -> int | None:
-    """How much there is to read, if the stream is a redirected file."""
+def _redirected(stream: Any) -> os.stat_result | None:
+    """The file that a stream is redirected from, if it is."""
     try:
         status = os.fstat(stream.fileno())
     except (OSError, ValueError, AttributeError):
         return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def _build(
