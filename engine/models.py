@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, MutableSet
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -16,9 +16,9 @@ from engine.errors import ModelError, first_line
 from engine.folders import expanded
 from engine.identity import config_fingerprint
 from engine.model import Model, base_of
-from engine.processor import auto_dtype
+from engine.processor import QUANTIZED, VALUE_BYTES, Quantized, auto_dtype
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in VALUE_BYTES}
 
 
 def load_model(
@@ -26,7 +26,7 @@ def load_model(
     *,
     device: str = "auto",
     dtype: str = "auto",
-    quantize: Literal["8bit", "4bit"] | None = None,
+    quantize: Quantized | None = None,
     offline: bool = False,
     revision: str | None = None,
     name: str | None = None,
@@ -111,7 +111,7 @@ def _quantization(quantize: str, dtype: torch.dtype) -> Any:
         return BitsAndBytesConfig(load_in_8bit=True)
     if quantize == "4bit":
         return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
-    raise ModelError(f"quantize must be 8bit or 4bit, not {quantize}")
+    raise ModelError(f"quantize must be {' or '.join(QUANTIZED)}, not {quantize}")
 
 
 def _device(device: str) -> torch.device:

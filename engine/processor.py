@@ -1,10 +1,16 @@
-"""What the processor can do that decides how to compute. Imports no torch."""
+"""In which dtypes a model may run, and what the processor can do that decides between them. Imports no torch."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Literal, get_args
 
+#: Bytes of a number by the dtypes that a model may run in.
+VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+#: What weights may be quantised to as they are loaded.
+Quantized = Literal["8bit", "4bit"]
+QUANTIZED: tuple[Quantized, ...] = get_args(Quantized)
 CPUINFO = Path("/proc/cpuinfo")
 _BFLOAT16 = {"avx512_bf16", "amx_bf16"}
 

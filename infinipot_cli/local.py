@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from engine.errors import ModelError
 from engine.folders import expanded
 from engine.packing import DEFAULT_DTYPE
-from engine.processor import auto_dtype
+from engine.processor import VALUE_BYTES, auto_dtype
 from engine.settings import GenerationSettings, PotSettings
 from infinipot_cli import catalog, machine, memory, models
 from infinipot_cli.counting import open_counter
@@ -267,7 +267,7 @@ def _on_cuda(options: ModelOptions) -> bool:
 def _value_bytes(options: ModelOptions) -> int:
     """Bytes of one number of the pot, in the dtype that the model will run in."""
     dtype = auto_dtype(_on_cuda(options)) if options.dtype == "auto" else options.dtype
-    return machine.VALUE_BYTES.get(dtype, 2)
+    return VALUE_BYTES.get(dtype, 2)
 
 
 def _entry_bytes(model: str, value_bytes: int) -> int | None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from engine.packing import DEFAULT_DTYPE, POT_DTYPES
+from engine.processor import QUANTIZED, VALUE_BYTES
 from engine.settings import METHODS, POOLINGS, POOLS, REDUCTIONS, SCOPES, GenerationSettings, PotSettings
 from infinipot_cli.terminal import COLORS
 
@@ -21,8 +22,7 @@ ON_INTERRUPT = ("answer", "discard")
 LENGTHS = ("short", "medium", "long")
 STYLES = ("paragraph", "bullets")
 DEVICE = re.compile(r"auto|cpu|mps|(cuda|xpu)(:\d+)?")
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-QUANTIZED = ("8bit", "4bit")
+DTYPES = ("auto", *VALUE_BYTES)
 
 _POT = PotSettings()
 _GENERATION = GenerationSettings()
@@ -55,7 +55,7 @@ class ModelOptions:
         _option(
             "--dtype",
             panel=_MODEL,
-            help="auto (bfloat16 where the hardware computes in it, else float32), float32, bfloat16, float16.",
+            help=f"auto (bfloat16 where the hardware computes in it, else float32), {', '.join(VALUE_BYTES)}.",
         ),
     ] = "auto"
     quantize: Annotated[

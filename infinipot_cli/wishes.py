@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from engine.errors import SettingsError
 from engine.estimate import capacity_for
+from engine.processor import QUANTIZED
 from engine.settings import LEAST, GenerationSettings, PotSettings
 from infinipot_cli.catalog import REFUSAL, find
 from infinipot_cli.errors import UsageError
@@ -13,7 +14,6 @@ from infinipot_cli.options import (
     DEVICE,
     DTYPES,
     ON_INTERRUPT,
-    QUANTIZED,
     AnswerOptions,
     InputOptions,
     ModelOptions,
