@@ -18,7 +18,8 @@ _LENGTH = re.compile(r"(\d+(?:\.\d+)?)([km]?)", re.IGNORECASE)
 _POWERS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
-def _option(*names: str, help: str, panel: str = _BENCH, **more: Any) -> Any:
+def option(*names: str, help: str, panel: str = _BENCH, **more: Any) -> Any:
+    """A typer option of one run: without an environment variable."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
@@ -28,13 +29,13 @@ class ResultOptions:
 
     out: Annotated[
         Path | None,
-        _option("--out", "-o", metavar="FILE", help="Keep every outcome as a JSON line here; goes on where it ended."),
+        option("--out", "-o", metavar="FILE", help="Keep every outcome as a JSON line here; goes on where it ended."),
     ] = None
-    plot: Annotated[Path | None, _option("--plot", metavar="FILE.png", help="Draw the results as a picture.")] = None
-    markdown: Annotated[bool, _option("--markdown", help="Write the table as Markdown.")] = False
-    seed: Annotated[int, _option("--seed", help="Seed of everything drawn by chance.", min=0)] = 0
+    plot: Annotated[Path | None, option("--plot", metavar="FILE.png", help="Draw the results as a picture.")] = None
+    markdown: Annotated[bool, option("--markdown", help="Write the table as Markdown.")] = False
+    seed: Annotated[int, option("--seed", help="Seed of everything drawn by chance.", min=0)] = 0
     dry_run: Annotated[
-        bool, _option("--dry-run", "-n", help="Only say how many tokens would be read, and how long that takes.")
+        bool, option("--dry-run", "-n", help="Only say how many tokens would be read, and how long that takes.")
     ] = False
 
     def generation(self, max_new_tokens: int) -> GenerationSettings:
@@ -47,7 +48,7 @@ class BenchOptions(ResultOptions):
     """The same, for benchmarks whose questions may be worded in any way."""
 
     prompt: Annotated[
-        str, _option("--prompt", metavar="NAME|PATH", help="The wording of the question (`infinipot prompts list`).")
+        str, option("--prompt", metavar="NAME|PATH", help="The wording of the question (`infinipot prompts list`).")
     ] = "question"
 
 
@@ -60,7 +61,7 @@ class NeedleOptions:
 
     tasks: Annotated[
         str | None,
-        _option(
+        option(
             "--task",
             panel=_NEEDLES,
             metavar="NAME,…",
@@ -68,15 +69,15 @@ class NeedleOptions:
         ),
     ] = "passkey"
     lengths: Annotated[
-        str, _option("--lengths", panel=_NEEDLES, help="Tokens of the documents; k and m are thousands and millions.")
+        str, option("--lengths", panel=_NEEDLES, help="Tokens of the documents; k and m are thousands and millions.")
     ] = "4k,8k,16k"
-    depths: Annotated[str, _option("--depths", panel=_NEEDLES, help="Where the needle is, 0 (start) to 1 (end).")] = (
+    depths: Annotated[str, option("--depths", panel=_NEEDLES, help="Where the needle is, 0 (start) to 1 (end).")] = (
         "0.1,0.5,0.9"
     )
-    trials: Annotated[int, _option("--trials", panel=_NEEDLES, min=1, help="Cases per length and depth.")] = 5
+    trials: Annotated[int, option("--trials", panel=_NEEDLES, min=1, help="Cases per length and depth.")] = 5
     haystack: Annotated[
         str,
-        _option(
+        option(
             "--haystack",
             panel=_NEEDLES,
             metavar="repeated|natural|needles|PATH",
@@ -84,7 +85,7 @@ class NeedleOptions:
         ),
     ] = "repeated"
     distractors: Annotated[
-        int, _option("--distractors", panel=_NEEDLES, min=0, help="Other keys and values beside the needle.")
+        int, option("--distractors", panel=_NEEDLES, min=0, help="Other keys and values beside the needle.")
     ] = 3
 
 
@@ -94,7 +95,7 @@ class MoreNeedles(NeedleOptions):
 
     tasks: Annotated[
         str | None,
-        _option(
+        option(
             "--task",
             panel=_NEEDLES,
             metavar="NAME,…",
@@ -102,7 +103,7 @@ class MoreNeedles(NeedleOptions):
             show_default="none",
         ),
     ] = None
-    lengths: Annotated[str, _option("--lengths", panel=_NEEDLES, help="Tokens of the documents with needles.")] = "8k"
+    lengths: Annotated[str, option("--lengths", panel=_NEEDLES, help="Tokens of the documents with needles.")] = "8k"
 
 
 def parse_list(text: str, flag: str, known: Sequence[str] = ()) -> list[str]:

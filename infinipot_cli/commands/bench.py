@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from infinipot_cli.bench.options import BenchOptions, MoreNeedles, NeedleOptions, ResultOptions
+from infinipot_cli.bench.options import BenchOptions, MoreNeedles, NeedleOptions, ResultOptions, option
 from infinipot_cli.errors import ExitCode
 from infinipot_cli.options import InputOptions, ModelOptions, OutputOptions, PotOptions
 from infinipot_cli.wiring import App, Command, takes
@@ -59,9 +59,9 @@ def longbench(
     output: OutputOptions,
     data: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--data",
-            rich_help_panel=_LONGBENCH,
+            panel=_LONGBENCH,
             metavar="FOLDER|data.zip",
             help="Where the examples are.",
             show_default="fetched from the hub",
@@ -69,15 +69,13 @@ def longbench(
     ] = None,
     tasks: Annotated[
         str | None,
-        typer.Option(
-            "--tasks", "--task", rich_help_panel=_LONGBENCH, metavar="NAME,…", help="Tasks.", show_default="all 16"
-        ),
+        option("--tasks", "--task", panel=_LONGBENCH, metavar="NAME,…", help="Tasks.", show_default="all 16"),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--limit",
-            rich_help_panel=_LONGBENCH,
+            panel=_LONGBENCH,
             metavar="N",
             min=1,
             help="Examples per task, drawn with --seed.",
@@ -113,30 +111,24 @@ def speed(
     output: OutputOptions,
     lengths: Annotated[
         str,
-        typer.Option(
-            "--lengths", rich_help_panel=_SPEED, help="Tokens of the documents; k and m are thousands and millions."
-        ),
+        option("--lengths", panel=_SPEED, help="Tokens of the documents; k and m are thousands and millions."),
     ] = "4k,16k",
-    repeats: Annotated[
-        int, typer.Option("--repeats", rich_help_panel=_SPEED, min=1, help="Runs of every method on every length.")
-    ] = 3,
+    repeats: Annotated[int, option("--repeats", panel=_SPEED, min=1, help="Runs of every method on every length.")] = 3,
     text: Annotated[
         str,
-        typer.Option(
+        option(
             "--text",
-            rich_help_panel=_SPEED,
+            panel=_SPEED,
             metavar="natural|repeated|PATH",
             help="What is read: a novel, five sentences over and over, or your own files.",
         ),
     ] = "natural",
-    write: Annotated[
-        int, typer.Option("--write", rich_help_panel=_SPEED, min=2, help="Tokens to write after each reading.")
-    ] = 64,
+    write: Annotated[int, option("--write", panel=_SPEED, min=2, help="Tokens to write after each reading.")] = 64,
     give_up: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--give-up",
-            rich_help_panel=_SPEED,
+            panel=_SPEED,
             metavar="SECONDS",
             help="A method that takes longer to its first token is not tried on longer documents.",
             show_default="never",
@@ -175,9 +167,9 @@ def ablate(
     more: MoreNeedles,
     sweep: Annotated[
         str,
-        typer.Option(
+        option(
             "--sweep",
-            rich_help_panel=_ABLATE,
+            panel=_ABLATE,
             metavar="NAME,…",
             help="catalysts, alpha, parts, capacity, distilled, reduce, scope, norm, pooling, pool, focus, decay, "
             "recent, or all.",
@@ -185,33 +177,26 @@ def ablate(
     ] = "parts",
     questions: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--questions",
-            rich_help_panel=_QUESTIONS,
+            panel=_QUESTIONS,
             metavar="FILE.jsonl|FILE.yaml",
             help="Documents, questions and accepted answers.",
         ),
     ] = None,
     document: Annotated[
         Path | None,
-        typer.Option(
-            "--document",
-            rich_help_panel=_QUESTIONS,
-            metavar="FILE",
-            help="What questions without a document are about.",
-        ),
+        option("--document", panel=_QUESTIONS, metavar="FILE", help="What questions without a document are about."),
     ] = None,
     kinds: Annotated[
         str | None,
-        typer.Option(
-            "--kinds", rich_help_panel=_QUESTIONS, metavar="KIND,…", help="Only such questions.", show_default="all"
-        ),
+        option("--kinds", panel=_QUESTIONS, metavar="KIND,…", help="Only such questions.", show_default="all"),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--limit",
-            rich_help_panel=_QUESTIONS,
+            panel=_QUESTIONS,
             metavar="N",
             min=1,
             help="So many questions, drawn with --seed from as many documents as there are.",
@@ -220,9 +205,9 @@ def ablate(
     ] = None,
     fill: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--fill",
-            rich_help_panel=_QUESTIONS,
+            panel=_QUESTIONS,
             metavar="TOKENS",
             help="Hide the document's paragraphs among those of other documents, so many tokens in all.",
             show_default="the document alone",
@@ -230,9 +215,9 @@ def ablate(
     ] = None,
     score: Annotated[
         str,
-        typer.Option(
+        option(
             "--score",
-            rich_help_panel=_QUESTIONS,
+            panel=_QUESTIONS,
             metavar="contained|f1|exact",
             help="Whether an accepted answer stands in the answer; how many words they share; whether they are equal.",
         ),
@@ -273,29 +258,18 @@ def analyse(
     ] = None,
     question: Annotated[
         str | None,
-        typer.Option("--question", rich_help_panel=_ANALYSIS, show_default=False, help="What is asked of them."),
+        option("--question", panel=_ANALYSIS, show_default=False, help="What is asked of them."),
     ] = None,
     needle: Annotated[
         str,
-        typer.Option(
-            "--task",
-            rich_help_panel=_ANALYSIS,
-            metavar="NAME",
-            help="What is hidden in generated ones, as in bench nih.",
-        ),
+        option("--task", panel=_ANALYSIS, metavar="NAME", help="What is hidden in generated ones, as in bench nih."),
     ] = "multikey",
-    tokens: Annotated[
-        str, typer.Option("--length", rich_help_panel=_ANALYSIS, help="Tokens of a generated document.")
-    ] = "8k",
-    depth: Annotated[
-        float, typer.Option("--depth", rich_help_panel=_ANALYSIS, min=0, max=1, help="Where the needle is.")
-    ] = 0.5,
-    trials: Annotated[int, typer.Option("--trials", rich_help_panel=_ANALYSIS, min=1, help="Generated documents.")] = 1,
+    tokens: Annotated[str, option("--length", panel=_ANALYSIS, help="Tokens of a generated document.")] = "8k",
+    depth: Annotated[float, option("--depth", panel=_ANALYSIS, min=0, max=1, help="Where the needle is.")] = 0.5,
+    trials: Annotated[int, option("--trials", panel=_ANALYSIS, min=1, help="Generated documents.")] = 1,
     haystack: Annotated[
         str,
-        typer.Option(
-            "--haystack", rich_help_panel=_ANALYSIS, metavar="natural|repeated|PATH", help="What they are made of."
-        ),
+        option("--haystack", panel=_ANALYSIS, metavar="natural|repeated|PATH", help="What they are made of."),
     ] = "natural",
 ) -> ExitCode:
     """What a pot keeps, beside what matters when everything is in memory.
