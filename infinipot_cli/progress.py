@@ -6,7 +6,7 @@ import time
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from infinipot_cli.terminal import Terminal
+from infinipot_cli.terminal import Terminal, one_line, printable
 from infinipot_cli.units import share, show_bytes, show_count
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Plain:
             return
         self._last = now
         known = f" ({share(done, total)})" if total else ""
-        self._terminal.say(f"reading {source.name}{known}: {describe(source, stats, now - self._began)}")
+        self._terminal.say(f"reading {one_line(source.name)}{known}: {describe(source, stats, now - self._began)}")
 
     def stop(self) -> None:
         self._began = None
@@ -130,7 +130,7 @@ class Lively:
             self._bar = self._make()
             self._bar.start()
             self._task = self._bar.add_task("", total=None, info="")
-        self._bar.update(self._task, description=text, completed=done or 0, total=total, info=info)
+        self._bar.update(self._task, description=one_line(printable(text)), completed=done or 0, total=total, info=info)
 
     def _make(self) -> Any:
         from rich.console import Console

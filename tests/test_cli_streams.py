@@ -153,6 +153,18 @@ def test_a_name_is_no_markup() -> None:
     assert "[/bold] [red]x" in where.stderr.bytes.decode()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("tty", ["", "err"])
+def test_a_name_is_one_line_and_drives_no_terminal(tty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PLAIN_EVERY", 0)
+    where = terminal(tty)
+    shown = progress.make_progress(where)
+    source = _Source()
+    source.name = "a\nb\x1b[31mc\x9bd"
+    shown.reading(source, FakeStats(10, 0, 5, 10), 1, 4)  # type: ignore[arg-type]
+    shown.stop()
+    assert "a\\nb\ufffd[31mc\ufffdd" in where.stderr.bytes.decode()  # type: ignore[attr-defined]
+
+
 def test_waiting_for_stdin_is_said_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
