@@ -21,6 +21,7 @@ from engine.forward import over_the_pot
 from engine.pot import Batch, Pot
 from engine.pour import pour
 from engine.rope import angles_shift
+from engine.sentences import BySentence
 from engine.settings import GenerationSettings
 from engine.writing import quick_steps
 
@@ -32,7 +33,7 @@ StopReason = Literal["stop", "length", "interrupted"]
 
 @dataclass(frozen=True)
 class Generation:
-    """An answer: its text without control tokens, its ids, and why it ended.
+    """An answer: its text without control tokens, the ids that were written, and why it ended.
 
     ``raw`` is the text with the white space around it, which code needs.
     """
@@ -113,17 +114,19 @@ def generate(
     if not ready(pot, need, generation.focus):
         pot = pot.copy()
         make_room(model, pot, need, suffix, generation.focus)
-    listener = _Listener(model.tokenizer, on_text)
+    sentences = BySentence(on_text) if generation.whole_sentences else None
+    listener = _Listener(model.tokenizer, sentences or on_text)
     begin = beginning(model, pot, suffix, generation)
     stopped = _run(model, pot, suffix, generation, begin, listener, should_stop)
     ended = time.perf_counter()
     first = listener.first_at or ended
-    text = decode(model.tokenizer, listener.ids)
+    reason = _reason(stops_of(model, generation), listener.ids, stopped, generation.max_new_tokens)
+    text = sentences.close(cut=reason == "length") if sentences else decode(model.tokenizer, listener.ids)
     return Generation(
         text=text.strip(),
         raw=text,
         token_ids=listener.ids,
-        stop_reason=_reason(stops_of(model, generation), listener.ids, stopped, generation.max_new_tokens),
+        stop_reason=reason,
         prompt_tokens=len(suffix),
         seconds_prompt=first - began,
         seconds_writing=ended - first,

@@ -164,6 +164,7 @@ class GenerationSettings:
     is all that the pot holds. ``no_repeat``: no run of so many tokens comes twice in an answer, which small models
     else fall into; 0 is no such rule. ``avoid``: phrases that never stand in it. ``refusal``: a text, and a
     probability: where the model would begin the answer with the text's first words with at least that, it does.
+    ``whole_sentences``: an answer as long as it may be ends with its last whole sentence, if it has one.
     """
 
     max_new_tokens: int = 256
@@ -176,6 +177,7 @@ class GenerationSettings:
     no_repeat: int = 0
     avoid: tuple[str, ...] = ()
     refusal: tuple[str, float] | None = None
+    whole_sentences: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "seed", "min_new_tokens", "no_repeat"):
@@ -196,4 +198,7 @@ class GenerationSettings:
             _require(bool(self.refusal[0]), "refusal must have a text")
             _require_number("refusal", self.refusal[1])
             _require(0 < self.refusal[1] <= 1, f"doubt must lie in 0..1, not {self.refusal[1]}")
-        _require(isinstance(self.one_line, bool), f"one_line must be true or false, not {self.one_line!r}")
+        for name in ("one_line", "whole_sentences"):
+            _require(
+                isinstance(getattr(self, name), bool), f"{name} must be true or false, not {getattr(self, name)!r}"
+            )

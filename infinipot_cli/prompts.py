@@ -20,7 +20,7 @@ from infinipot_cli.strict_yaml import Item, StrictFile
 _HERE = Path(__file__).resolve().parent
 _CATALYST_KEYS = ("kind", "name", "description", "text", "from")
 _TASK_KEYS = ("kind", "name", "description", "catalyst", "system", "prompt", "defaults", "variants")
-_DEFAULTS_KEYS = ("max_new_tokens", "temperature", "focus", "no_repeat", "avoid")
+_DEFAULTS_KEYS = ("max_new_tokens", "temperature", "focus", "no_repeat", "avoid", "whole_sentences")
 _VARIANT_KEYS = ("question", "max_new_tokens")
 
 
@@ -58,6 +58,7 @@ class Task:
     focus: int | None = None
     no_repeat: int = 0
     avoid: tuple[str, ...] = ()
+    whole_sentences: bool = False
     variants: Mapping[str, Variant] = field(default_factory=dict)
 
     @property
@@ -174,6 +175,7 @@ class _Reader:
             focus=self._count("focus", defaults.get("focus")),
             no_repeat=self._count("no_repeat", defaults.get("no_repeat")) or 0,
             avoid=self._phrases("avoid", defaults.get("avoid")),
+            whole_sentences=self._truth("whole_sentences", defaults.get("whole_sentences")),
             variants={name: self._variant(name, item) for name, item in self._mapping("variants").items()},
         )
         if task.variants and len(after) == 1:
@@ -219,6 +221,13 @@ class _Reader:
             return None
         if type(item.value) is not int or item.value < 1:
             raise self.file.fault(item, f"{name} must be a whole number above 0")
+        return item.value
+
+    def _truth(self, name: str, item: Item | None) -> bool:
+        if item is None:
+            return False
+        if not isinstance(item.value, bool):
+            raise self.file.fault(item, f"{name} must be true or false")
         return item.value
 
     def _phrases(self, name: str, item: Item | None) -> tuple[str, ...]:

@@ -87,7 +87,8 @@ class Receipt:
             parts.append(f"reading {show_seconds(reading)} ({speed})")
         if "answering" in seconds:
             written = show_count(self.tokens["answer"], "token")
-            parts.append(f"answering {show_seconds(seconds['answering'])} ({written})")
+            cut = ", cut off there" if self.stop_reason == "length" else ""
+            parts.append(f"answering {show_seconds(seconds['answering'])} ({written}{cut})")
         return [("time", ", ".join(parts))] if parts else []
 
 

@@ -125,6 +125,7 @@ def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings, mod
         no_repeat=no_repeat,
         avoid=wish.task.avoid,
         refusal=refusal(doubt),
+        whole_sentences=wish.task.whole_sentences,
     )
 
 

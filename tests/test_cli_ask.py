@@ -11,6 +11,7 @@ from cli_support import FakeWorkbench, home, invoke  # noqa: F401
 from engine.errors import ModelError
 from engine.settings import PotSettings
 from infinipot_cli.catalog import DEFAULT, REFUSAL
+from infinipot_cli.receipt import Receipt
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def test_options_reach_the_engine(book: Path) -> None:
     }  # fmt: skip
     assert vars(bench.generations[0]) == {
         "max_new_tokens": 9, "temperature": 0.5, "top_p": 0.8, "seed": 3, "one_line": False, "min_new_tokens": 0,
-        "focus": 7, "no_repeat": 4, "avoid": (), "refusal": None,
+        "focus": 7, "no_repeat": 4, "avoid": (), "refusal": None, "whole_sentences": False,
     }  # fmt: skip
     (model,) = bench.loaded
     assert (model.model, model.device, model.dtype, model.offline) == ("tiny", "cpu", "float16", True)
@@ -471,3 +472,9 @@ DOUBTS = (
     ("none", ["--doubt", "0"]),
     ("plain", ["--model", "smollm2-135m"]),
 )
+
+
+@pytest.mark.parametrize(("reason", "said"), [("length", "(96 tokens, cut off there)"), ("stop", "(96 tokens)")])
+def test_the_receipt_says_whether_an_answer_was_cut_off(reason: str, said: str) -> None:
+    receipt = Receipt("summarize", stop_reason=reason, tokens={"answer": 96}, timings={"answering": 2.0})
+    assert said in "\n".join(receipt.lines())

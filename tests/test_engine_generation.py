@@ -20,6 +20,7 @@ from engine.errors import SettingsError
 from engine.generation import Generation, extend, generate
 from engine.model import Model
 from engine.pot import Pot
+from engine.sentences import BySentence, whole
 from engine.settings import METHODS, GenerationSettings, PotSettings
 from tests import tiny
 from tests.test_engine_exact import fullest, stock_greedy
@@ -495,3 +496,47 @@ def test_a_catalyst_that_leaves_no_room_is_refused() -> None:
     pot = tiny.read(model, SETTINGS, tiny.document(90))
     with pytest.raises(SettingsError, match="capacity 64 is too small"):
         extend(model, pot, [5, 6], [7] * 40)
+
+
+PIECES = ["Noon", " Mr", ".", " ", "\n", "!", '"', "4", "。", ")", " J", " was weighed", "…", " No"]
+
+
+@given(texts=st.lists(st.sampled_from(PIECES), max_size=30), cut=st.booleans())
+def test_text_is_passed_on_by_sentences(texts: list[str], cut: bool) -> None:
+    passed: list[str] = []
+    gate, text = BySentence(passed.append), "".join(texts)
+    for piece in texts:
+        gate(piece)
+        assert not passed or whole("".join(passed)) == "".join(passed)
+    assert gate.close(cut) == "".join(passed) == (whole(text) if cut else text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("It rained. The mill stood by the", "It rained."),
+        ("It rained. Mr. Noon saw J. Garside, No. 4, i.e. the", "It rained."),
+        ('"It rained!" she said in 1990. Then', '"It rained!" she said in 1990.'),
+        ("It cost 3.5 million (in 1990.) It", "It cost 3.5 million (in 1990.)"),
+        ("- one\n- two\n- thr", "- one\n- two\n"),
+        ("1. The mill.\n2. The river.\n3. The", "1. The mill.\n2. The river.\n"),
+        ("1. The mill. 12. The", "1. The mill. 12."),
+        ("雨が降った。水車は", "雨が降った。"),
+        ("It rained. It stopped.", "It rained. It stopped."),
+        ("It rained all day and", "It rained all day and"),
+    ],
+)
+def test_what_is_cut_off_ends_with_its_last_whole_sentence(text: str, kept: str) -> None:
+    assert whole(text) == kept
+
+
+@given(length=st.integers(0, 60), most=st.integers(1, 40), ends=st.booleans())
+def test_an_answer_of_whole_sentences_is_the_same_one_without_its_last_half(length: int, most: int, ends: bool) -> None:
+    model, shown = tiny.model(), list[str]()
+    pot = tiny.read(model, SETTINGS, tiny.document(length))
+    settings = GenerationSettings(most, min_new_tokens=0 if ends else most, temperature=1.5, seed=length)
+    free = generate(model, pot, QUESTION, settings)
+    bound = generate(model, pot, QUESTION, replace(settings, whole_sentences=True), shown.append)
+    assert (bound.token_ids, bound.stop_reason) == (free.token_ids, free.stop_reason)
+    wanted = whole(free.raw.lstrip()) if free.stop_reason == "length" else free.raw.lstrip()
+    assert (bound.raw, bound.text, "".join(shown)) == (wanted, wanted.strip(), wanted)

@@ -98,6 +98,7 @@ def test_any_text_around_the_document_comes_back(around: str, question: str) -> 
             "line 7: no_repeat must be a whole number above 0",
         ),
         (TASK + 'prompt: "{document}"\ndefaults:\n  avoid: often\n', "line 7: avoid must be a list of phrases"),
+        (TASK + 'prompt: "{document}"\ndefaults:\n  whole_sentences: 1\n', "line 7: whole_sentences must be true or"),
         (TASK + 'prompt: "{document}"\ndefaults:\n  avoid: [""]\n', "line 7: avoid must be a list of phrases"),
         (TASK + 'prompt: "{document}"\ndefaults:\n  focus: 0\n', "line 7: focus must be a whole number above 0"),
         (TASK + 'prompt: "{document}"\ndefaults:\n  temperature: -1\n', "line 7"),

@@ -265,6 +265,7 @@ def run_all(
         focus=generation.focus or (usual_focus(task, session.name) if taught else task.focus),
         no_repeat=generation.no_repeat or task.no_repeat,
         avoid=generation.avoid or task.avoid,
+        whole_sentences=generation.whole_sentences or task.whole_sentences,
         refusal=generation.refusal or (refusal(usual_doubt(task, session.name)) if taught else None),
     )
     _require_distinct("cases", [case.id for case in cases])
