@@ -86,15 +86,16 @@ def _document(number: int, row: dict[str, Any]) -> Document:
 
 
 def draw(documents: Sequence[Document], kinds: Collection[str], count: int, seed: int) -> list[Item]:
-    """At most ``count`` questions of these kinds, each from another document; more of them begin with fewer."""
+    """At most ``count`` questions of these kinds, each once and from another row; more of them begin with fewer."""
     chance = random.Random(f"{seed} {sorted(kinds)}")
-    found: list[Item] = []
+    found: dict[str, Item] = {}
     for document in chance.sample(list(documents), len(documents)):
         asks = [ask for ask in document.asks if ask["kind"] in kinds]
         if asks and len(found) < count:
             ask = chance.choice(asks)
-            found.append(Item(document, ask["question"], tuple(ask["accepted"]), ask["kind"]))
-    return found
+            item = Item(document, ask["question"], tuple(ask["accepted"]), ask["kind"])
+            found.setdefault(item.id, item)  # a passage may stand in several rows
+    return list(found.values())
 
 
 def gold_cases(items: Sequence[Item], count: Count, name: str = "gold", part: str = "gold") -> list[Case]:

@@ -103,6 +103,16 @@ def test_one_question_is_drawn_of_a_document_and_fewer_are_the_first_of_more(wan
     assert items[: wanted // 2] == draw(EVERY, kinds, wanted // 2, seed)
 
 
+@given(seeds)
+def test_a_question_is_drawn_once_though_its_passage_stands_in_several_rows(seed):
+    twice = [replace(document, number=n) for n, document in enumerate([*EVERY, *EVERY])]
+    items = draw(twice, ANSWERABLE, len(twice), seed)
+    assert len({item.id for item in items}) == len(items)
+    assert {item.document.text for item in items} == {
+        item.document.text for item in draw(EVERY, ANSWERABLE, len(EVERY), 0)
+    }
+
+
 @given(st.integers(60, 500), seeds, st.sampled_from(["extractive", "near", "absent"]))
 def test_a_paragraph_is_hidden_once_among_strangers(tokens, seed, kind):
     kinds = ("near",) if kind == "near" else ANSWERABLE
