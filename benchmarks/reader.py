@@ -12,6 +12,7 @@ Parts:
   book       the demo book's forty questions: the page alone, pages that BM25 finds, cut in the middle, one pot for all
              questions (CaP-G); with --book-ways also `ask`, which reads the book anew for each (hours)
   summaries  of held-back documents, by ROUGE-L; --texts writes them down to be read
+  logs       made in code: how many of their faults `summarize --task logs` lists, and what else
   prose      perplexity on held-back passages
 
 Answers are greedy, and cut at --most-tokens. Intervals: 95 %, bootstrap over the questions. The data are those of
@@ -104,6 +105,8 @@ def choice_of(options: argparse.Namespace) -> Choice:
         book_questions=options.book_questions,
         book_capacity=options.book_capacity,
         summaries=options.summaries,
+        logs=options.logs,
+        log_lines=parse_lengths(options.log_lines, "--log-lines"),
         prose=options.prose,
         most_tokens=options.most_tokens,
         settings=_settings(options.set),
@@ -238,7 +241,7 @@ def estimate(terminal: Terminal, choice: Choice, documents: Sequence[Document], 
         for job in every:
             tokens, answers = job.tokens(), len(job.cases) * len(job.setups)
             lengths = [case.max_new_tokens or job.max_new_tokens for case in job.cases]
-            short = name != PLAIN.alias and job.part != "summaries"
+            short = name != PLAIN.alias and job.part not in ("summaries", "logs")
             written = sum(SHORT_ANSWER if short else length for length in lengths) * len(job.setups)
             work = tokens + written * READ_PER_WRITTEN
             seconds = work / speed if speed else None
@@ -286,6 +289,8 @@ def _options() -> argparse.Namespace:
     add("--book-questions", default.book_questions)
     add("--book-capacity", default.book_capacity)
     add("--summaries", default.summaries)
+    add("--logs", default.logs, "of each of --log-lines")
+    add("--log-lines", default.log_lines, "lines of the logs, about")
     add("--prose", default.prose, "passages")
     add("--most-tokens", default.most_tokens, "of an answer")
     parser.add_argument(

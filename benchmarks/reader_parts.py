@@ -25,6 +25,7 @@ from benchmarks.reader_cases import (
     retrieved_cases,
     without_paragraph,
 )
+from benchmarks.reader_logs import log_cases, named
 from engine.settings import PotSettings
 from infinipot_cli.bench import nih
 from infinipot_cli.bench.harness import Case, Label, Setup
@@ -33,7 +34,7 @@ from infinipot_cli.bench.scoring import contains
 from infinipot_cli.options import InputOptions
 from infinipot_cli.prompts import Task, load_catalyst, load_task
 
-PARTS = ("gold", "hidden", "needles", "book", "summaries", "prose")
+PARTS = ("gold", "hidden", "needles", "book", "summaries", "logs", "prose")
 WAYS = ("pot", "infinipot", "truncate", "bm25")
 BOOK_WAYS = ("page", "bm25", "truncate", "pot", "ask")
 #: What the chat template and the wording of the question take beside the question itself, in tokens, about.
@@ -64,6 +65,8 @@ class Choice:
     book_questions: int = 40
     book_capacity: int = 2048
     summaries: int = 8
+    logs: int = 8
+    log_lines: Sequence[int] = (30, 200)
     prose: int = 60
     most_tokens: int = 48
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -104,6 +107,7 @@ def jobs(choice: Choice, documents: Sequence[Document], count: Count) -> Iterato
         "needles": lambda: needles(choice, count),
         "book": lambda: book(choice, count),
         "summaries": lambda: summaries(choice, documents, count),
+        "logs": lambda: logs(choice, count),
     }
     for part in PARTS:
         if part in choice.parts and part in makers:
@@ -219,12 +223,21 @@ def summaries(choice: Choice, documents: Sequence[Document], count: Count) -> It
     yield Job("summaries", task, cases, [replace(ALONE, catalyst=general)], task.max_new_tokens or 256)
 
 
+def logs(choice: Choice, count: Count) -> Iterator[Job]:
+    """(7): what went wrong in logs that are made for this, listed as `summarize --task logs` does."""
+    task = load_task("logs", os.environ)
+    cases = list(log_cases(choice.log_lines, choice.logs, choice.seed, count))
+    general = load_catalyst(task.catalyst, os.environ).text
+    yield Job("logs", task, cases, [replace(ALONE, catalyst=general)], task.max_new_tokens or 256)
+
+
 def _question() -> Task:
     return load_task("question", os.environ)
 
 
 def score(answer: str, case: Case) -> float:
-    """0 to 1: accepted answer contained; a needle's own rule; the book's own rule; ROUGE-L for a summary."""
+    """0 to 1: accepted answer contained; a needle's own rule; the book's own rule; ROUGE-L for a summary; the share
+    of a log's faults that are listed."""
     part = case.labels["part"]
     if part == "needles":
         return nih.score(answer, case)
@@ -232,11 +245,13 @@ def score(answer: str, case: Case) -> float:
         return float(right({"answers": case.accepted, "answerable": case.labels["answerable"]}, answer))
     if part == "summaries":
         return rouge_l(answer, case.accepted[0])
+    if part == "logs":
+        return named(answer, case.accepted)
     return float(contains(answer, case.accepted)) if case.labels["answerable"] else 0.0
 
 
 def prose(choice: Choice, documents: Sequence[Document]) -> list[Document]:
-    """(7): held-back passages of novels and articles, then stories and encyclopaedic paragraphs of the questions."""
+    """(8): held-back passages of novels and articles, then stories and encyclopaedic paragraphs of the questions."""
     plain = [document for document in documents if document.task == "prose"]
     stories = [document for document in documents if document.source in ("fairytaleqa_train", "squadshifts_new_wiki")]
     return [*plain, *stories][: choice.prose]

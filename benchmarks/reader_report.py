@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.reader_cases import says_nothing
+from benchmarks.reader_logs import right
 from infinipot_cli.bench.harness import Outcome
 from infinipot_cli.bench.scoring import contains, exact, token_f1
 from infinipot_cli.bench.table import NOTHING, Table
@@ -224,8 +225,22 @@ def summary_table(found: Found) -> Table:
     return table
 
 
+def log_table(found: Found) -> Table:
+    """(7): how many of the faults in logs are listed, and how much of what is listed is one, by the logs' lines."""
+    table = Table("Logs: what went wrong", ["lines", "measure", "n", *_columns(found)])
+    for lines in _labels(found, "lines"):
+        group = chosen(found, lambda outcome, lines=lines: outcome.labels["lines"] == lines)
+        for name, measure in (("faults listed", _score), ("lines that are a fault", _right)):
+            table.add(str(lines), name, _count(group), *_compared(group, mean_of(measure)))
+    return table
+
+
+def _right(outcome: Outcome) -> float:
+    return right(outcome.answer, outcome.accepted)
+
+
 def prose_table(found: Found) -> Table:
-    """(7): perplexity per token; outcomes hold -log p summed over a passage as ``score`` and its tokens."""
+    """(8): perplexity per token; outcomes hold -log p summed over a passage as ``score`` and its tokens."""
     table = Table("Perplexity on held-back text", ["text", "n", *found, "ratio"])
     for kind in ("all", *_labels(found, "kind")):
         group = chosen(found, lambda outcome, kind=kind: kind in ("all", outcome.labels["kind"]))
@@ -258,6 +273,7 @@ def tables(found: Found) -> Iterable[Table]:
         "needles": lambda part: [needle_table(part)],
         "book": lambda part: [book_table(part)],
         "summaries": lambda part: [summary_table(part)],
+        "logs": lambda part: [log_table(part)],
         "prose": lambda part: [prose_table(part)],
     }
     for part, make in makers.items():

@@ -38,6 +38,7 @@ from benchmarks.reader_cases import (
     says_nothing,
     without_paragraph,
 )
+from benchmarks.reader_logs import log_cases, named, right
 from benchmarks.reader_parts import Choice, Job, jobs, prose, score
 from engine.settings import PotSettings
 from infinipot_cli import models, pinned
@@ -472,3 +473,38 @@ def test_an_adapter_that_is_not_shipped_is_measured_as_what_it_is(tmp_path, monk
     assert by_file == merged
     assert len({plain, merged, another}) == 3
     assert sessions[3].name == sessions[3].identity()["name"] == f"{PLAIN.alias} + {other}"
+
+
+POINTS = ("- 13:06:56 nas: disk 3 failed (many times)", "- 13:07:00 db1: out of memory")
+
+
+@pytest.mark.parametrize(
+    ("answer", "faults", "lines"),
+    [
+        ("\n".join(POINTS), 1.0, 1.0),
+        ("- 09:00:00 nas: Disk 3 failed.", 0.5, 1.0),
+        ("- nas: disk 3 failed\n- nas: disk 4 failed\n\n- nas: all is well", 0.5, 1 / 3),
+        ("The text is a log.", 0.0, 0.0),
+        ("", 0.0, 0.0),
+    ],
+)
+def test_a_fault_is_listed_where_its_message_stands_in_a_line(answer, faults, lines):
+    assert (named(answer, POINTS), right(answer, POINTS)) == (faults, lines)
+
+
+def test_where_all_is_well_that_is_what_has_to_be_said():
+    assert named("No errors or warnings.", ("No errors or warnings.",)) == 1
+    assert named("- disk 3 failed", ("No errors or warnings.",)) == 0
+
+
+@given(seeds)
+def test_logs_are_made_for_the_benchmark_and_their_own_lists_are_right(seed):
+    cases = list(log_cases((5, 40), 3, seed, count))
+    assert len({case.id for case in cases}) == 6
+    assert [case.id for case in log_cases((40,), 2, seed, count)] == [case.id for case in cases[3:5]]
+    for case in cases:
+        told = "\n".join(case.accepted)
+        assert named(told, case.accepted) == right(told, case.accepted) == 1
+        whole = "".join(case.document())
+        if case.labels["answerable"]:
+            assert named(whole, case.accepted) == 1 > right(whole, case.accepted)

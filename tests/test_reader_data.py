@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from infinipot_cli.prompts import load_task
 from training.average import averaged
 from training.corpus import Ask, Text, _ask, _split, _told, _told_whole, answers_in, group_of, split_of
+from training.logs import FORMS, MOST_FAULTS, NOTHING_WRONG, Line, laid_out, log, told_of
 from training.needles import needle
 from training.negatives import NOT_SAID, near_miss, swapped
 from training.prepare import LONG_RANGE, LONGEST, _parts, _reading
@@ -161,3 +163,46 @@ def test_averaged_adapters_lie_between_the_two(share):
     first, second = {"a": torch.tensor([1.0, -2.0])}, {"a": torch.tensor([3.0, 6.0])}
     expected = [1 + 2 * share, -2 + 8 * share]
     assert averaged(first, second, share)["a"].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+@given(seeds)
+def test_the_list_of_a_log_says_what_stands_in_it_and_when(seed):
+    text = log(random.Random(seed))
+    assert log(random.Random(seed)) == text
+    lines, points = text.text.splitlines(), text.asks[0].answer.splitlines()
+    times = [re.search(r"(?<!\d)\d\d:\d\d:\d\d", line)[0] for line in lines]
+    for point in points if text.asks[0].answer != NOTHING_WRONG else []:
+        time, message = re.fullmatch(
+            r"- (\d\d:\d\d:\d\d) (?:\w+: )?(.*?)(?: \((?:twice|three|many).*\))?", point
+        ).groups()
+        assert any(time == when and message in line for when, line in zip(times, lines, strict=True))
+    assert 1 <= len(points) <= MOST_FAULTS
+
+
+@given(seeds)
+def test_the_list_of_a_log_has_every_fault_once_in_order_and_says_how_often(seed):
+    chance = random.Random(seed)
+    counts = [chance.randint(1, 6) for _ in range(chance.randint(0, 4))]
+    said = [Line("nas", 1, "ERROR", f"disk {n} failed.", n) for n, count in enumerate(counts) for _ in range(count)]
+    said += [Line("nas", 1, "INFO", f"disk {n} is well") for n in range(5)]
+    chance.shuffle(said)
+    timed = [replace(line, when=datetime(2024, 1, 1) + timedelta(seconds=n)) for n, line in enumerate(said)]
+    first = {number: next(i for i, line in enumerate(said) if line.fault == number) for number in range(len(counts))}
+    often = {1: "", 2: " (twice)", 3: " (three times)"}
+    wanted = [
+        f"- 00:00:{first[n]:02} nas: disk {n} failed{often.get(counts[n], ' (many times)')}"
+        for n in sorted(first, key=lambda n: first[n])
+    ]
+    assert told_of(timed) == ("\n".join(wanted) or NOTHING_WRONG)
+
+
+def test_every_form_of_a_log_has_time_program_and_message():
+    line = Line("nas", 7, "ERROR", "disk failed", 0, datetime(2024, 5, 1, 13, 6, 56))
+    for form in range(FORMS):
+        assert all(part in laid_out(line, form, "host7") for part in ("13:06:56", "nas", "disk failed"))
+    with pytest.raises(IndexError):
+        laid_out(line, FORMS, "host7")
+    web = replace(line, program="httpd", message='1.2.3.4 - maria "GET /cart HTTP/1.1" 500 12')
+    assert laid_out(web, 0, "host7").startswith(
+        '1.2.3.4 - maria [01/May/2024:13:06:56 +0000] "GET /cart HTTP/1.1" 500 12 '
+    )
