@@ -46,7 +46,7 @@ class Layout:
     def __init__(self, model: Model) -> None:
         self._tokenizer = model.tokenizer
         self._encoder = Encoder(model.tokenizer)
-        self._tasks: dict[str, Task] = {name: load_task(name, {}) for name in ("question", "summary")}
+        self._tasks: dict[str, Task] = {name: load_task(name, {}) for name in ("question", "summary", "logs")}
         self._framing = {name: Framing(model, task.before, task.system) for name, task in self._tasks.items()}
         self._end = int(model.tokenizer.eos_token_id)
 

@@ -21,6 +21,7 @@ from typing import Any, get_args
 
 from training import corpus
 from training.corpus import Ask, Split, Text, split_of
+from training.logs import log
 from training.needles import needle
 from training.negatives import near_miss, swapped
 
@@ -65,7 +66,9 @@ LONG = {
 }
 #: The same for long documents that are summarised out of a pot.
 TOLD = {"openstax": 0.62, "wiki_long": 0.28, "qmsum_train": 0.05, "squality_train": 0.05}
-MIXES = {"reading": MIX, "general": GENERAL, "long": LONG, "told": TOLD}
+#: The same for logs whose faults are listed.
+LOGS = {"logs": 1.0}
+MIXES = {"reading": MIX, "general": GENERAL, "long": LONG, "told": TOLD, "logs": LOGS}
 #: Sources that are no questions about passages, with what is asked of them.
 TASKS = dict.fromkeys(("summary", *TOLD), "summary") | {"chat": "chat", "prose": "prose"}
 #: Sources whose questions name what they are about, so that passages can stand beside others: from the same
@@ -122,6 +125,9 @@ def _documents(pools: Pools, count: int, mix: str, rng: random.Random) -> Iterat
         for _ in range(round(share * count)):
             if source == "needles":
                 yield _row(needle(pools["prose"], rng))
+                continue
+            if source == "logs":
+                yield _row(log(rng), task="logs")
                 continue
             waiting = waiting or _shuffled(pools[source], rng)
             text = waiting.pop()

@@ -101,7 +101,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--start", type=Path, help="adapter.safetensors of another run to start from")
     parser.add_argument("--pot", action="store_true", help="read through pots of random size (through_pot.py)")
     parser.add_argument("--pot-tokens", type=int, default=0, help="of --tokens, those whose questions go through pots")
-    parser.add_argument("--told", type=Path, help="prepared documents to be summarised out of pots")
+    parser.add_argument("--told", type=Path, nargs="+", help="prepared documents to be summarised out of pots")
     parser.add_argument("--told-tokens", type=int, default=0, help="of --tokens, those of --told")
     parser.add_argument("--kl", type=float, default=0.5, help="through pots: share of the teacher in the loss")
     parser.add_argument("--check", type=Path, help="prepared documents held back, to print the loss on at the end")
@@ -123,7 +123,8 @@ def _plan(model: Model, options: argparse.Namespace) -> Sequence[Tree]:
     if options.pot_tokens:
         lessons += pot_course(layout, documents, options.pot_tokens, options.seed, general, DEFAULT.focus)
     if options.told:
-        lessons += told_course(layout, list(rows(options.told)), options.told_tokens, options.seed, general)
+        told = [row for path in options.told for row in rows(path)]
+        lessons += told_course(layout, told, options.told_tokens, options.seed, general)
     if lessons:
         plan += lessons
         random.Random(options.seed).shuffle(plan)
