@@ -219,16 +219,19 @@ def summaries(choice: Choice, documents: Sequence[Document], count: Count) -> It
     for case in gold_cases(items, count, "summary", "summaries"):
         form = task.variants[case.question]
         cases.append(replace(case, question=form.question, max_new_tokens=form.max_new_tokens))
-    general = load_catalyst(task.catalyst, os.environ).text
-    yield Job("summaries", task, cases, [replace(ALONE, catalyst=general)], task.max_new_tokens or 256)
+    yield _summarised("summaries", task, cases)
 
 
 def logs(choice: Choice, count: Count) -> Iterator[Job]:
     """(7): what went wrong in logs that are made for this, listed as `summarize --task logs` does."""
     task = load_task("logs", os.environ)
-    cases = list(log_cases(choice.log_lines, choice.logs, choice.seed, count))
-    general = load_catalyst(task.catalyst, os.environ).text
-    yield Job("logs", task, cases, [replace(ALONE, catalyst=general)], task.max_new_tokens or 256)
+    yield _summarised("logs", task, list(log_cases(choice.log_lines, choice.logs, choice.seed, count)))
+
+
+def _summarised(part: str, task: Task, cases: Sequence[Case]) -> Job:
+    """As `summarize` reads: the default pot, distilled by the task's own catalyst."""
+    catalyst = load_catalyst(task.catalyst, os.environ).text
+    return Job(part, task, cases, [replace(ALONE, catalyst=catalyst)], task.max_new_tokens or 256)
 
 
 def _question() -> Task:
