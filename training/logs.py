@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from training.corpus import Ask, Text
+from training.needles import ip_address
 
 NOTHING_WRONG = "No errors or warnings."
 LINES = (5, 90)  # of a log, drawn evenly on a logarithmic scale
@@ -140,7 +141,7 @@ def _word(kind: str, rng: random.Random) -> str:
         case "c":
             return rng.choice("abc")
         case "ip":
-            return ".".join(str(rng.randint(1, 254)) for _ in range(4))
+            return ip_address(rng)
     return str(rng.choice(_said()["words"][kind]))
 
 

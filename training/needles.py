@@ -114,13 +114,18 @@ def _settings(rng: random.Random) -> tuple[str, list[Ask]]:
     return "\n".join(lines), [*rng.sample(asks, 4), _missing(f"What is the value of {absent}?")]
 
 
+def ip_address(rng: random.Random) -> str:
+    """An address of four numbers."""
+    return ".".join(str(rng.randint(1, 254)) for _ in range(4))
+
+
 def _log(rng: random.Random) -> tuple[str, list[Ask]]:
     hour, day = rng.randint(0, 20), rng.randint(1, 28)
     users = [name.split()[0].lower() for name in _names(rng, rng.randint(4, 7))]
     lines, asks = [], []
     for index, user in enumerate(users[:-1]):
         when = f"{hour:02}:{index * 7 + rng.randint(0, 6):02}:{rng.randint(0, 59):02}"
-        address = ".".join(str(rng.randint(1, 254)) for _ in range(4))
+        address = ip_address(rng)
         event = rng.choice(("Accepted password", "Failed password", "session opened"))
         lines.append(f"2024-{rng.randint(1, 12):02}-{day:02} {when} sshd: {event} for {user} from {address}")
         asks += [_ask(f"From which address did {user} come?", address), _ask(f"At what time did {user} appear?", when)]

@@ -70,7 +70,7 @@ TOLD = {"openstax": 0.62, "wiki_long": 0.28, "qmsum_train": 0.05, "squality_trai
 LOGS = {"logs": 1.0}
 MIXES = {"reading": MIX, "general": GENERAL, "long": LONG, "told": TOLD, "logs": LOGS}
 #: Sources that are no questions about passages, with what is asked of them.
-TASKS = dict.fromkeys(("summary", *TOLD), "summary") | {"chat": "chat", "prose": "prose"}
+TASKS = dict.fromkeys(("summary", *TOLD), "summary") | {"chat": "chat", "prose": "prose", "logs": "logs"}
 #: Sources whose questions name what they are about, so that passages can stand beside others: from the same
 #: document at this share, else from any.
 JOINABLE = {"squadshifts_new_wiki": 0.5, "wiki_rules": 0.5, "fairytaleqa_train": 1.0}
@@ -120,14 +120,12 @@ def _pools(folder: Path, fullest: bool) -> dict[str, list[Text]]:
 def _documents(pools: Pools, count: int, mix: str, rng: random.Random) -> Iterator[dict[str, Any]]:
     """``count`` documents in the shares of ``mix``; a passage returns only when its source is used up."""
     kin = {name: _by_group(texts) for name, texts in pools.items()}
+    made = {"needles": lambda: needle(pools["prose"], rng), "logs": lambda: log(rng)}
     for source, share in MIXES[mix].items():
         waiting: list[Text] = []
         for _ in range(round(share * count)):
-            if source == "needles":
-                yield _row(needle(pools["prose"], rng))
-                continue
-            if source == "logs":
-                yield _row(log(rng), task="logs")
+            if source in made:
+                yield _row(made[source](), task=TASKS.get(source, "question"))
                 continue
             waiting = waiting or _shuffled(pools[source], rng)
             text = waiting.pop()
