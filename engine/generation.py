@@ -21,7 +21,7 @@ from engine.forward import over_the_pot
 from engine.pot import Batch, Pot
 from engine.pour import pour
 from engine.rope import angles_shift
-from engine.sentences import BySentence
+from engine.sentences import ByLine, BySentence
 from engine.settings import GenerationSettings
 from engine.writing import quick_steps
 
@@ -114,14 +114,18 @@ def generate(
     if not ready(pot, need, generation.focus):
         pot = pot.copy()
         make_room(model, pot, need, suffix, generation.focus)
-    sentences = BySentence(on_text) if generation.whole_sentences else None
-    listener = _Listener(model.tokenizer, sentences or on_text)
+    lines = ByLine(on_text) if generation.lines_once else None
+    parts = lines or (BySentence(on_text) if generation.whole_sentences else None)
+    listener = _Listener(model.tokenizer, parts or on_text)
     begin = beginning(model, pot, suffix, generation)
-    stopped = _run(model, pot, suffix, generation, begin, listener, should_stop)
+    stopped = _run(model, pot, suffix, generation, begin, listener, should_stop, lines)
     ended = time.perf_counter()
     first = listener.first_at or ended
     reason = _reason(stops_of(model, generation), listener.ids, stopped, generation.max_new_tokens)
-    text = sentences.close(cut=reason == "length") if sentences else decode(model.tokenizer, listener.ids)
+    cut = generation.whole_sentences and reason == "length"
+    text = parts.close(cut) if parts else decode(model.tokenizer, listener.ids)
+    if lines and lines.repeats and not stopped:
+        reason = "stop"
     return Generation(
         text=text.strip(),
         raw=text,
@@ -142,8 +146,9 @@ def _run(
     begin: Sequence[int],
     listener: _Listener,
     should_stop: Callable[[], bool] | None,
+    lines: ByLine | None,
 ) -> bool:
-    """Generate into ``listener``; whether ``should_stop`` ended it."""
+    """Generate into ``listener`` until ``lines`` repeat; whether ``should_stop`` ended it."""
     if len(suffix) == 0:
         raise SettingsError("there is nothing to answer")
     # generate() takes the whole sequence and skips what the cache already holds: the ids there are never looked at.
@@ -154,7 +159,8 @@ def _run(
     def stop(*_: Any, **__: Any) -> Tensor:
         nonlocal stopped
         stopped = should_stop is not None and should_stop()
-        return torch.full((1,), stopped, device=model.device, dtype=torch.bool)
+        ended = stopped or (lines is not None and lines.repeats)
+        return torch.full((1,), ended, device=model.device, dtype=torch.bool)
 
     config = _config(model, generation)
     slots = pot.entries + len(suffix) + generation.max_new_tokens

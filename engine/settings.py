@@ -165,6 +165,7 @@ class GenerationSettings:
     else fall into; 0 is no such rule. ``avoid``: phrases that never stand in it. ``refusal``: a text, and a
     probability: where the model would begin the answer with the text's first words with at least that, it does.
     ``whole_sentences``: an answer as long as it may be ends with its last whole sentence, if it has one.
+    ``lines_once``: it ends ahead of a line that has come before.
     """
 
     max_new_tokens: int = 256
@@ -178,6 +179,7 @@ class GenerationSettings:
     avoid: tuple[str, ...] = ()
     refusal: tuple[str, float] | None = None
     whole_sentences: bool = False
+    lines_once: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "seed", "min_new_tokens", "no_repeat"):
@@ -198,7 +200,7 @@ class GenerationSettings:
             _require(bool(self.refusal[0]), "refusal must have a text")
             _require_number("refusal", self.refusal[1])
             _require(0 < self.refusal[1] <= 1, f"doubt must lie in 0..1, not {self.refusal[1]}")
-        for name in ("one_line", "whole_sentences"):
+        for name in ("one_line", "whole_sentences", "lines_once"):
             _require(
                 isinstance(getattr(self, name), bool), f"{name} must be true or false, not {getattr(self, name)!r}"
             )

@@ -20,7 +20,7 @@ from infinipot_cli.strict_yaml import Item, StrictFile
 _HERE = Path(__file__).resolve().parent
 _CATALYST_KEYS = ("kind", "name", "description", "text", "from")
 _TASK_KEYS = ("kind", "name", "description", "catalyst", "system", "prompt", "defaults", "variants")
-_DEFAULTS_KEYS = ("max_new_tokens", "temperature", "focus", "no_repeat", "avoid", "whole_sentences")
+_DEFAULTS_KEYS = ("max_new_tokens", "temperature", "focus", "no_repeat", "avoid", "whole_sentences", "lines_once")
 _VARIANT_KEYS = ("question", "max_new_tokens")
 
 
@@ -59,6 +59,7 @@ class Task:
     no_repeat: int = 0
     avoid: tuple[str, ...] = ()
     whole_sentences: bool = False
+    lines_once: bool = False
     variants: Mapping[str, Variant] = field(default_factory=dict)
 
     @property
@@ -176,6 +177,7 @@ class _Reader:
             no_repeat=self._count("no_repeat", defaults.get("no_repeat")) or 0,
             avoid=self._phrases("avoid", defaults.get("avoid")),
             whole_sentences=self._truth("whole_sentences", defaults.get("whole_sentences")),
+            lines_once=self._truth("lines_once", defaults.get("lines_once")),
             variants={name: self._variant(name, item) for name, item in self._mapping("variants").items()},
         )
         if task.variants and len(after) == 1:

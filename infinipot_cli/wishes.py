@@ -126,6 +126,7 @@ def generation_settings(answer: AnswerOptions, wish: Wish, pot: PotSettings, mod
         avoid=wish.task.avoid,
         refusal=refusal(doubt),
         whole_sentences=wish.task.whole_sentences,
+        lines_once=wish.task.lines_once,
     )
 
 

@@ -171,7 +171,7 @@ def test_options_reach_the_engine(book: Path) -> None:
     }  # fmt: skip
     assert vars(bench.generations[0]) == {
         "max_new_tokens": 9, "temperature": 0.5, "top_p": 0.8, "seed": 3, "one_line": False, "min_new_tokens": 0,
-        "focus": 7, "no_repeat": 4, "avoid": (), "refusal": None, "whole_sentences": False,
+        "focus": 7, "no_repeat": 4, "avoid": (), "refusal": None, "whole_sentences": False, "lines_once": False,
     }  # fmt: skip
     (model,) = bench.loaded
     assert (model.model, model.device, model.dtype, model.offline) == ("tiny", "cpu", "float16", True)

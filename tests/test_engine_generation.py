@@ -20,7 +20,7 @@ from engine.errors import SettingsError
 from engine.generation import Generation, extend, generate
 from engine.model import Model
 from engine.pot import Pot
-from engine.sentences import BySentence, whole
+from engine.sentences import ByLine, BySentence, whole
 from engine.settings import METHODS, GenerationSettings, PotSettings
 from tests import tiny
 from tests.test_engine_exact import fullest, stock_greedy
@@ -511,6 +511,21 @@ def test_text_is_passed_on_by_sentences(texts: list[str], cut: bool) -> None:
     assert gate.close(cut) == "".join(passed) == (whole(text) if cut else text)
 
 
+@given(texts=st.lists(st.text("ab \n.", max_size=4), max_size=12), cut=st.booleans())
+def test_an_answer_of_distinct_lines_ends_ahead_of_the_first_that_comes_again(texts: list[str], cut: bool) -> None:
+    passed: list[str] = []
+    gate, text = ByLine(passed.append), "".join(texts)
+    for piece in texts:
+        gate(piece)
+    kept: list[str] = []
+    for line in (whole(text) if cut else text).splitlines(keepends=True):
+        if line.strip() and line.strip() in map(str.strip, kept):
+            assert gate.repeats or not line.endswith("\n")
+            break
+        kept.append(line)
+    assert gate.close(cut) == "".join(passed) == "".join(kept)
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
@@ -540,3 +555,28 @@ def test_an_answer_of_whole_sentences_is_the_same_one_without_its_last_half(leng
     assert (bound.token_ids, bound.stop_reason) == (free.token_ids, free.stop_reason)
     wanted = whole(free.raw.lstrip()) if free.stop_reason == "length" else free.raw.lstrip()
     assert (bound.raw, bound.text, "".join(shown)) == (wanted, wanted.strip(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept", "reason"),
+    [
+        ("- a\n- b\n- a\n- c\n", "- a\n- b\n", "stop"),
+        ("- a\n\n- b\n\n - a \nc", "- a\n\n- b\n\n", "stop"),
+        ("- a\n- b\n- a", "- a\n- b\n", "stop"),  # it ends by itself
+        ("- a\n- b\n", "- a\n- b\n", "stop"),
+        ("x\n" * 12, "x\n", "stop"),
+        ("".join(f"{n}\n" for n in range(40)), "".join(f"{n}\n" for n in range(10)) + "10\n11\n", "length"),
+    ],
+)
+def test_an_answer_of_distinct_lines_ends_with_them(
+    forced: Callable[[Model, Sequence[int]], None], written: str, kept: str, reason: str
+) -> None:
+    model, shown = tiny.model(), list[str]()
+    pot = tiny.read(model, SETTINGS, tiny.document(20))
+    ids = model.tokenizer.encode(written, add_special_tokens=False)
+    most = len(model.tokenizer.encode(kept, add_special_tokens=False)) if reason == "length" else len(ids) + 1
+    forced(model, ids)
+    answer = generate(model, pot, QUESTION, GenerationSettings(most, lines_once=True), shown.append)
+    assert ("".join(shown), answer.raw, answer.stop_reason) == (kept, kept, reason)
+    if written.startswith("x"):  # writing ends once the second line is whole, not at the end of all
+        assert model.tokenizer.decode(answer.token_ids).count("x") <= 3

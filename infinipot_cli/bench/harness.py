@@ -266,6 +266,7 @@ def run_all(
         no_repeat=generation.no_repeat or task.no_repeat,
         avoid=generation.avoid or task.avoid,
         whole_sentences=generation.whole_sentences or task.whole_sentences,
+        lines_once=generation.lines_once or task.lines_once,
         refusal=generation.refusal or (refusal(usual_doubt(task, session.name)) if taught else None),
     )
     _require_distinct("cases", [case.id for case in cases])
