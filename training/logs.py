@@ -1,8 +1,9 @@
 """Logs made in code, with a list of what went wrong in them: what `summarize --task logs` learns to write.
 
 A log is what some programs say while all is well, with a few faults among it: a message that comes once, or again and
-again. The list has a line for each fault, in the order in which they began: the first line that tells of it, as it
-stands, and how often there is one. (A small model copies better than it words.)
+again. The list has a line for each fault, in the order in which they began: the first line that tells of it, from its
+level on. (A small model copies better than it words, and finds what to copy by where the copy begins: at the start of a
+line nothing tells yet that a fault comes.)
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from training.corpus import Ask, Text
 from training.needles import ip_address
 
 NOTHING_WRONG = "No errors or warnings."
-LINES = (5, 90)  # of a log, drawn evenly on a logarithmic scale
+LINES = (4, 60)  # of a log, drawn evenly on a logarithmic scale
 MOST_FAULTS = 5
 MOST_TIMES = 12  # that a fault comes
-#: How often a fault comes, as the list says it; oftener than that is "many times".
-OFTEN = ("", " (twice)", " (three times)")
 #: Shares of the logs in which all is well, and of those that a web server wrote: its lines have a form of their own.
-WELL, WEB = 0.12, 0.15
+WELL, WEB = 0.2, 0.15
 _WEB = "httpd"
-FORMS = 7  # of a line
+#: Where a line of each form is copied from: its level, or its message where it has none.
+_BEGINS = ("{line.message}", "{line.level} ", "{line.level} ", "{line.level}: ", "{line.level[0]}", "level=", "{{")
+FORMS = len(_BEGINS)
 
 _HOLE = re.compile(r"\{(\w+)\}")
 
@@ -56,31 +57,34 @@ def log(rng: random.Random, lines: int | None = None) -> Text:
     speakers = [Line(program, rng.randint(100, 32000), "INFO", "") for program in programs]
     said = [_well(rng.choice(speakers), rng) for _ in range(count)]
     if rng.random() > WELL:
-        for number in range(rng.randint(1, min(MOST_FAULTS, 1 + count // 8))):
-            for line in _fault(rng.choice(speakers), number, count, rng):
+        known = [(who, fault) for who in speakers for fault in _said()["programs"][who.program]["faults"]]
+        wanted = rng.randint(1, min(MOST_FAULTS, 1 + count // 8))
+        for number, (who, fault) in enumerate(rng.sample(known, min(wanted, len(known)))):
+            for line in _fault(who, fault, number, count, rng):
                 said.insert(rng.randint(0, len(said)), line)
     timed = list(_timed(said, rng))
     form, host = rng.randrange(FORMS), _word("machine", rng)
     document = "".join(f"{laid_out(line, form, host)}\n" for line in timed)
-    faults = faults_of(timed)
-    told = "\n".join(_point(fault, form, host) for fault in faults) or NOTHING_WRONG
-    messages = tuple(_said_in(fault[0]) for fault in faults) or (NOTHING_WRONG,)
+    faults = begun(timed)
+    told = "\n".join(f"- {told_of(fault, form, host)}" for fault in faults) or NOTHING_WRONG
+    messages = tuple(_said_in(fault) for fault in faults) or (NOTHING_WRONG,)
     return Text("logs", "made in code", "", document, [Ask("", told, messages, "summary")])
 
 
-def faults_of(lines: Sequence[Line]) -> list[list[Line]]:
-    """The lines of each fault, the fault that began first ahead."""
-    faults: dict[int, list[Line]] = {}
+def begun(lines: Sequence[Line]) -> list[Line]:
+    """The first line of each fault, in order."""
+    firsts: dict[int, Line] = {}
     for line in lines:
         if line.fault is not None:
-            faults.setdefault(line.fault, []).append(line)
-    return list(faults.values())
+            firsts.setdefault(line.fault, line)
+    return list(firsts.values())
 
 
-def _point(fault: Sequence[Line], form: int, host: str) -> str:
-    """The first line of a fault as it stands, and how often there is one."""
-    often = OFTEN[len(fault) - 1] if len(fault) <= len(OFTEN) else " (many times)"
-    return f"- {laid_out(fault[0], form, host)}{often}"
+def told_of(line: Line, form: int, host: str) -> str:
+    """The line as it stands, from its level on; from its message on where it has no level."""
+    whole = laid_out(line, form, host)
+    begin = _said_in(line) if line.program == _WEB else _BEGINS[form].format(line=line)
+    return whole[whole.index(begin) :]
 
 
 def _said_in(line: Line) -> str:
@@ -92,9 +96,9 @@ def _well(who: Line, rng: random.Random) -> Line:
     return replace(who, message=_filled(rng.choice(_said()["programs"][who.program]["well"]), rng))
 
 
-def _fault(who: Line, number: int, count: int, rng: random.Random) -> Iterator[Line]:
+def _fault(who: Line, fault: str, number: int, count: int, rng: random.Random) -> Iterator[Line]:
     """The lines of one fault: the same words each time, or others in the same sentence."""
-    level, _, template = rng.choice(_said()["programs"][who.program]["faults"]).partition(" ")
+    level, _, template = fault.partition(" ")
     times = 1 if rng.random() < 0.5 else rng.randint(2, min(MOST_TIMES, 2 + count // 6))
     message, same = _filled(template, rng), rng.random() < 0.5
     for time in range(times):
@@ -122,7 +126,7 @@ def laid_out(line: Line, form: int, host: str) -> str:
         f"[{when:%Y-%m-%d %H:%M:%S}] {who}.{level}: {message}",
         f"{level[0]}{when:%m%d %H:%M:%S} {line.pid} {who}] {message}",
         f'ts={when:%Y-%m-%dT%H:%M:%S} level={level.lower()} component={who} msg="{message}"',
-        json.dumps({"time": f"{when:%Y-%m-%dT%H:%M:%S}", "level": level.lower(), "logger": who, "msg": message}),
+        json.dumps({"level": level.lower(), "time": f"{when:%Y-%m-%dT%H:%M:%S}", "logger": who, "msg": message}),
     )[form]
 
 
