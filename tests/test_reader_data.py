@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from dataclasses import asdict, replace
@@ -11,9 +12,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 from infinipot_cli.prompts import load_task
-from training.average import averaged
+from training import average
+from training.checkpoint import save_adapter
 from training.corpus import Ask, Text, _ask, _split, _told, _told_whole, answers_in, group_of, split_of
 from training.logs import FORMS, MOST_FAULTS, NOTHING_WRONG, Line, begun, laid_out, log, told_of
 from training.needles import needle
@@ -162,7 +165,23 @@ def test_of_several_answers_the_commonest_or_the_fullest_is_taught():
 def test_averaged_adapters_lie_between_the_two(share):
     first, second = {"a": torch.tensor([1.0, -2.0])}, {"a": torch.tensor([3.0, 6.0])}
     expected = [1 + 2 * share, -2 + 8 * share]
-    assert averaged(first, second, share)["a"].tolist() == pytest.approx(expected, abs=1e-5)
+    assert average.averaged(first, second, share)["a"].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_mean_says_what_it_is_made_of(tmp_path, monkeypatch):
+    about = {"rank": 2, "alpha": 4.0, "wording": "{document}"}
+    for name, value in (("a", 1.0), ("b", 3.0), ("c", 6.0)):
+        (tmp_path / name).mkdir()
+        save_adapter(tmp_path / name / "adapter.safetensors", {"x": torch.tensor([value])}, about | {"seed": name})
+    for one, other, out in (("a", "b", "ab"), ("ab", "c", "abc")):
+        folders = [str(tmp_path / name) for name in (one, other)]
+        monkeypatch.setattr("sys.argv", ["average.py", *folders, "--share", "0.5", "--out", str(tmp_path / out)])
+        average.main()
+    with safe_open(tmp_path / "abc" / "adapter.safetensors", framework="pt") as file:
+        mean = json.loads(file.metadata()["mean"])
+        assert file.get_tensor("x").tolist() == [4.0]
+    assert [past["seed"] for past in mean["of"][0]["mean"]["of"]] == ["a", "b"]
+    assert mean["of"][1]["seed"] == "c"
 
 
 @given(seeds)

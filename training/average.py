@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 from torch import Tensor
@@ -30,13 +31,22 @@ def main() -> None:
     if first.keys() != second.keys() or any(about[name] != later[name] for name in ("rank", "alpha", "wording")):
         raise SystemExit("error: the adapters differ in layers, rank, alpha or wording")
     options.out.mkdir(parents=True, exist_ok=True)
-    about["then"] = json.dumps({"share": options.share, **{name: later[name] for name in sorted(later)}})
-    save_adapter(options.out / "adapter.safetensors", averaged(first, second, options.share), about)
+    kept = {name: about[name] for name in ("rank", "alpha", "wording")}
+    mean = {"of": [_past(about), _past(later)], "share": options.share}
+    save_adapter(
+        options.out / "adapter.safetensors", averaged(first, second, options.share), kept | {"mean": json.dumps(mean)}
+    )
 
 
 def averaged(first: dict[str, Tensor], second: dict[str, Tensor], share: float) -> dict[str, Tensor]:
     """(1 - share) * first + share * second, by name, in float32."""
     return {name: (1 - share) * tensor.float() + share * second[name].float() for name, tensor in first.items()}
+
+
+def _past(about: dict[str, str]) -> dict[str, Any]:
+    """What an adapter's metadata say of its training, the means that it is itself made of included."""
+    past: dict[str, Any] = {name: about[name] for name in sorted(about) if name not in ("mean", "wording")}
+    return past | ({"mean": json.loads(about["mean"])} if "mean" in about else {})
 
 
 def _read(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
