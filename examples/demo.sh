@@ -23,7 +23,7 @@ show() {
     infinipot "$@"
 }
 
-show ask "$book" "Who is the dead man?"
+show ask "$book" "Who were the makers of the Wrackham weighbridge?"
 show pot save "$book" -o "$folder/book.pot" --quiet
 show pot load "$folder/book.pot" "In which town does the story happen?" --quiet
 show ask "$chapter" "Where was Mr. Garside born?" --quiet
