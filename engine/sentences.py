@@ -55,17 +55,15 @@ class BySentence:
             self._on_text(new)
 
 
-class ByLine:
+class ByLine(BySentence):
     """The same line by line, until one comes that has come before: the answer ``repeats``, and ends ahead of it.
 
     White space around a line does not tell it from another; empty lines may repeat.
     """
 
     def __init__(self, on_text: Callable[[str], None] | None) -> None:
+        super().__init__(on_text)
         self.repeats = False
-        self._on_text = on_text
-        self._text = ""
-        self._passed = 0  # characters of it
         self._known: set[str] = set()
 
     def __call__(self, text: str) -> None:
@@ -73,21 +71,12 @@ class ByLine:
         while not self.repeats and (end := self._text.find("\n", self._passed) + 1):
             self._pass(end)
 
-    def close(self, cut: bool) -> str:
-        """Pass on what still waits, but for a last sentence that was ``cut`` off; all that was passed on."""
-        if not self.repeats:
-            self._pass(len(whole(self._text) if cut else self._text))
-        return self._text[: self._passed]
-
     def _pass(self, end: int) -> None:
-        line = self._text[self._passed : end]
-        self.repeats = line.strip() in self._known
-        if self.repeats:
-            return
-        self._known |= {line.strip()} - {""}
-        self._passed = end
-        if line and self._on_text:
-            self._on_text(line)
+        line = self._text[self._passed : end].strip()
+        self.repeats = self.repeats or line in self._known
+        if not self.repeats:
+            self._known |= {line} - {""}
+            super()._pass(end)
 
 
 def _end(text: str, start: int) -> int:
